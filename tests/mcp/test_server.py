@@ -272,26 +272,41 @@ def test_the_server_ends_with_its_client_and_its_locks_end_with_it(
 # -- roots -------------------------------------------------------------------------------------------
 
 
-def test_roots_that_the_client_names_replace_those_of_the_command_line(root: Path, tmp_path: Path) -> None:
-    """The reference server's own rule; and `--no-client-roots` turns it off."""
-    other, third = tmp_path / "other folder", tmp_path / "third"
+def test_a_client_narrows_the_roots_of_the_command_line_and_cannot_widen_them(
+    root: Path, tmp_path: Path
+) -> None:
+    """Finding S31: roots given at the start are the bound; `--no-client-roots` asks for no others."""
+    inside, other, link = root / "a folder", tmp_path / "other", root / "link"
+    inside.mkdir()
     other.mkdir()
-    third.mkdir()
+    link.symlink_to(other)
+    (other / "secret").write_text("s")
 
-    with CheckedPeer([*our_command(), str(root)], roots=[str(other).replace(" ", "%20")]) as peer:
+    with CheckedPeer([*our_command(), str(root)], roots=[str(inside).replace(" ", "%20")]) as peer:
+
+        def allowed(*roots: Path) -> str:
+            peer.roots = [str(one) for one in roots]
+            peer.notify("notifications/roots/list_changed")
+            return str(peer.call("list_allowed_directories")["content"][0]["text"])
+
         first = peer.call("list_allowed_directories")["content"][0]["text"]
-        peer.roots = [str(third)]
-        peer.notify("notifications/roots/list_changed")
-        second = peer.call("list_allowed_directories")["content"][0]["text"]
-        peer.roots = [str(tmp_path / "missing")]
-        peer.notify("notifications/roots/list_changed")
-        kept = peer.call("list_allowed_directories")["content"][0]["text"]
-    with CheckedPeer([*our_command(), str(root), "--no-client-roots"], roots=[str(other)]) as peer:
-        fixed = peer.call("list_allowed_directories")["content"][0]["text"]
+        assert first == f"Allowed directories:\n{inside}"
+        assert allowed(tmp_path) == f"Allowed directories:\n{root}"  # A root above: what is ours of it.
+        assert allowed(inside, other) == f"Allowed directories:\n{inside}"
+        for outside in (other, link, tmp_path / "missing", Path("/proc/self/root") / other.relative_to("/")):
+            assert allowed(outside) == f"Allowed directories:\n{inside}"  # What it was before.
+            assert peer.call("read_text_file", path=str(other / "secret"))["isError"]
+        assert allowed(Path("/")) == f"Allowed directories:\n{root}"
+    with CheckedPeer([*our_command(), str(root), "--no-client-roots"], roots=[str(inside)]) as peer:
+        assert peer.call("list_allowed_directories")["content"][0]["text"] == f"Allowed directories:\n{root}"
 
-    assert first == f"Allowed directories:\n{other}"
-    assert second == kept == f"Allowed directories:\n{third}"
-    assert fixed == f"Allowed directories:\n{root}"
+
+def test_where_no_root_was_given_the_client_names_them(tmp_path: Path) -> None:
+    """N-mcp: the reference server's own rule."""
+    with CheckedPeer(our_command(), roots=[str(tmp_path)]) as peer:
+        assert (
+            peer.call("list_allowed_directories")["content"][0]["text"] == f"Allowed directories:\n{tmp_path}"
+        )
 
 
 def run(*words: str) -> subprocess.CompletedProcess[str]:

@@ -74,8 +74,7 @@ class StdioAgent(ClientAgent):
         }
         at = next((at for at, (started, _) in enumerate(self._free) if started == environment), None)
         if at is None:
-            command = [*our_command(), "--allow-run", str(self.root)]
-            self.peer = CheckedPeer(command, roots=[str(self.root)])
+            self.peer = CheckedPeer([*our_command(), "--allow-run"], roots=[str(self.root)])
         else:
             self.peer = self._free.pop(at)[1]
             self.peer.roots = [str(self.root)]

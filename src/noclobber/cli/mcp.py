@@ -50,7 +50,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--no-client-roots",
         action="store_true",
-        help="use the roots given here even if the client names others",
+        help="use the roots given here even if the client names a part of them",
     )
     parser.add_argument(
         "--allow-run",

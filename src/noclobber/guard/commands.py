@@ -51,6 +51,7 @@ from noclobber.shell.changes import (
 from noclobber.shell.git_folders import changes_beside, moved_at_once
 from noclobber.shell.named_links import named_links
 from noclobber.shell.namespace import UnavailableError, is_inside
+from noclobber.shell.output import MAX_OUTPUT_BYTES, communicate
 from noclobber.shell.process import GRACE_S, Ended, all_below
 from noclobber.shell.roots import why_no_record, why_not
 
@@ -149,14 +150,14 @@ def run_command(
     call: ToolCall | None = None,
     stop: CommandStop | None = None,
     require: bool = False,
-    shown: Callable[[bytes], str] | None = None,
+    max_output_bytes: int = MAX_OUTPUT_BYTES,
 ) -> CommandResult:
     """
     Run a command in a private view of the turn's workspace and land what it changed.
 
-    A string is run by `sh -c`. Its output is captured; `shown` says what the agent is shown of it, if that is
-    not all. Refusals are exceptions, with `run_id` and `exit_code` as attributes, and `stdout`, `stderr` and
-    `timed_out`; then nothing has landed.
+    A string is run by `sh -c`. Its output is captured: of each stream the first and the last bytes, if it is
+    more than `max_output_bytes`, with a line that says how many are left out. Refusals are exceptions, with
+    `run_id` and `exit_code` as attributes, and `stdout`, `stderr` and `timed_out`; then nothing has landed.
 
     Where there can be no view the command is watched (`watched_commands`); with `require`, and where nothing
     can be recorded either, `ShellUnavailableError`: nothing was run.
@@ -172,8 +173,10 @@ def run_command(
         raise refusal
     try:
         text = command if isinstance(command, str) else ""
-        done = _run(turn, argv, text, folder, variables, stdin, expect, timeout_s, call, stop)
-        _note_reads(turn, call, argv, folder, done, shown)
+        done = _run(
+            turn, argv, text, folder, variables, stdin, expect, timeout_s, call, stop, max_output_bytes
+        )
+        _note_reads(turn, call, argv, folder, done)
         return done
     except UnavailableError as error:
         if require or why_no_record(turn.root) is not None:
@@ -187,11 +190,11 @@ def run_command(
         turn.recorder.refusal(call, not_run)
         raise not_run
     start = begin(turn, call, text_of(argv), cwd=folder, expect=expect or {})
-    code, out, err, is_late = run_plainly(argv, folder, variables, stdin, timeout_s, stop)
+    code, out, err, is_late = run_plainly(argv, folder, variables, stdin, timeout_s, stop, max_output_bytes)
     ended = end(turn, call, start)
     landed = tuple(WriteResult(file.path, file.after, "plain", file.before) for file in ended.files)
     done = CommandResult(code, landed, out, err, WATCHED, timed_out=is_late, overwritten=ended.overwritten)
-    _note_reads(turn, call, argv, folder, done, shown)
+    _note_reads(turn, call, argv, folder, done)
     return done
 
 
@@ -214,7 +217,6 @@ def _note_reads(
     argv: Sequence[str],
     cwd: str,
     done: CommandResult,
-    shown: Callable[[bytes], str] | None,
 ) -> None:
     """Take note of files that a command has shown: its text names them, and its output has what they hold."""
     reads = _recognised(argv, cwd, "post")
@@ -223,8 +225,7 @@ def _note_reads(
     from noclobber.core.actions import CallResult, Shown
     from noclobber.guard.outside import Outside
 
-    shown = shown or (lambda output: output.decode("utf-8", "replace"))
-    text = Shown(shown(done.stdout) + shown(done.stderr), is_mixed=True)
+    text = Shown((done.stdout + done.stderr).decode("utf-8", "replace"), is_mixed=True)
     Outside(turn, call, reads).after(CallResult(shown=text))
 
 
@@ -252,12 +253,15 @@ def _run(
     timeout_s: float | None,
     call: ToolCall,
     stop: CommandStop,
+    max_output_bytes: int,
 ) -> CommandResult:
     root = turn.root
     if is_inside(root):
         from noclobber.guard.watched_commands import run_plainly
 
-        code, out, err, is_late = run_plainly(argv, folder, variables, stdin, timeout_s, stop)
+        code, out, err, is_late = run_plainly(
+            argv, folder, variables, stdin, timeout_s, stop, max_output_bytes
+        )
         return CommandResult(code, (), out, err, JOINED, timed_out=is_late)
     if (reason := why_not(root) or why_no_view(root)) is not None:
         raise UnavailableError(reason)
@@ -269,7 +273,9 @@ def _run(
         first_ns = run.touch()
         note_job(run, argv, folder, call, expect or {}, first_ns, text)
         links = named_links([text] if text else argv, folder, root)
-        ended, out, err, is_late = _in_a_process(run, folder, variables, stdin, timeout_s, stop)
+        ended, out, err, is_late = _in_a_process(
+            run, folder, variables, stdin, timeout_s, stop, max_output_bytes
+        )
         if ended.complaint:  # As a shell would have said it: 126 or 127 alone tells nobody what is missing.
             err += f"{argv[0]}: {ended.complaint}\n".encode("utf-8", "backslashreplace")
         try:
@@ -571,6 +577,7 @@ def _in_a_process(
     stdin: bytes,
     timeout_s: float | None,
     stop: CommandStop,
+    max_output_bytes: int,
 ) -> tuple[Ended, bytes, bytes, bool]:
     """
     Run the command with a process of its own around it.
@@ -598,11 +605,9 @@ def _in_a_process(
         os.close(in_fd)
     stop.begun(process)
     try:
-        try:
-            out, err = process.communicate(stdin, timeout=timeout_s)
-        except subprocess.TimeoutExpired:
-            stop.ask()
-            out, err = process.communicate()
+        out, err = communicate(
+            process, stdin, timeout_s=timeout_s, when_late=stop.ask, max_bytes=max_output_bytes
+        )
     except BaseException:
         process.kill()
         process.wait()

@@ -292,7 +292,8 @@ class Turn:
         """
         Run a command as one transaction: its changes land all together or not at all (docs/shell.md).
 
-        A string is run by `sh -c`, a list as it is; output is captured. Where there is no guarded shell the
+        A string is run by `sh -c`, a list as it is; output is captured (of more than 8 MiB on one stream,
+        the beginning and the end, with a line that says so). Where there is no guarded shell the
         command is watched, and the result's `level` says so; with `require`, `ShellUnavailableError`: then
         nothing was run. `stop.ask()`, from another thread, ends the command.
         """

@@ -110,9 +110,12 @@ def run_plainly(
     stdin: bytes,
     timeout_s: float | None,
     stop: CommandStop,
+    max_output_bytes: int,
 ) -> tuple[int, bytes, bytes, bool]:
     """Run a command in the real tree: its exit code, what it printed, whether it was ended early."""
     import subprocess
+
+    from noclobber.shell.output import communicate
 
     class CommandGroup(subprocess.Popen[bytes]):
         """A command and what it has started, which is ended with it: it holds the output open."""
@@ -135,11 +138,9 @@ def run_plainly(
             False,
         )
     stop.begun(process)
-    try:
-        out, err = process.communicate(stdin, timeout=timeout_s)
-    except subprocess.TimeoutExpired:
-        stop.ask()
-        out, err = process.communicate()
+    out, err = communicate(
+        process, stdin, timeout_s=timeout_s, when_late=stop.ask, max_bytes=max_output_bytes
+    )
     return as_shell(process.returncode), out, err, stop.is_asked
 
 

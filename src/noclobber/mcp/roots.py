@@ -1,5 +1,8 @@
 """
-Where the tools may go: the folders on the command line, or those that the client names.
+Where the tools may go: the folders on the command line, or what the client names of them.
+
+A client can narrow the roots that were given at the start, and not widen them. If none was given, the client
+names them.
 
 A path is checked twice, as the replaced server does: as it is written (`..` must not lead out), and as the
 disk has it (a link must not lead out). A path that does not exist yet is checked by the nearest folder above
@@ -43,7 +46,7 @@ class ClientPath(NamedTuple):
 
 
 class Roots:
-    """The folders that tools may use. Immutable; a client that names others gets another value."""
+    """The folders that tools may use. Immutable; a client that names some of them gets another value."""
 
     def __init__(self, folders: Iterable[str]) -> None:
         shown: list[str] = []
@@ -147,17 +150,25 @@ def from_arguments(folders: Iterable[str]) -> Roots:
     return Roots(found)
 
 
-def from_client(uris: Iterable[str]) -> Roots | None:
-    """Return the roots that a client names; None if none of them is a folder here."""
-    found = []
+def from_client(uris: Iterable[str], bound: Roots) -> Roots | None:
+    """
+    Return the roots that a client names, as far as they are within `bound`, the roots of the command line.
+
+    None if nothing of them is left. Where the command line names no root, the client's are the roots.
+    """
+    found: list[str] = []
     for uri in uris:
         parts = urlsplit(uri)
         path = unquote(parts.path) if parts.scheme == "file" and parts.netloc in ("", "localhost") else ""
         real = os.path.realpath(path) if path.startswith("/") and "\0" not in path else ""
-        if real and os.path.isdir(real):
-            found.append(real)
-        else:
+        if not real or not os.path.isdir(real):
             print(f"noclobber: the client's root {uri!r} is not a folder here, skipping", file=sys.stderr)
+        elif not bound.folders or bound.holds(real):
+            found.append(real)
+        elif within := [folder for folder in bound.folders if _is_within(folder, real)]:
+            found += within
+        else:
+            print(f"noclobber: the client's root {uri!r} is not in the roots given here", file=sys.stderr)
     return Roots(found) if found else None
 
 

@@ -5,8 +5,8 @@ This module, `stdio` and `http` import the SDK, and nothing else does. Every cal
 disks block; the event loop stays free for pings, progress and other calls.
 
 Roots come from the command line. A client of the older protocol that declares roots of its own is asked
-for them, and they replace those of the command line, as in the replaced server; `client_roots=False` turns
-that off.
+for them, and can narrow those of the command line; `client_roots=False` turns that off. (In the replaced
+server they replace them. A root on the command line is a bound here, whatever the client says.)
 
 A client with a session has a connection of its own, for as long as the SDK keeps that session; all clients
 without one share one.
@@ -193,7 +193,9 @@ class FileServer:
         except (TimeoutError, MCPError, ValueError) as error:
             print(f"noclobber: the client did not name its roots: {error}", file=sys.stderr)
             return
-        found = await anyio.to_thread.run_sync(from_client, [str(root.uri) for root in named.roots])
+        found = await anyio.to_thread.run_sync(
+            from_client, [str(root.uri) for root in named.roots], self.roots
+        )
         if found is not None:
             connection.roots = found
 

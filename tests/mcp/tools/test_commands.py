@@ -41,3 +41,12 @@ def test_a_command_lands_and_a_stale_one_is_refused_with_the_object(call: Call, 
     assert refused.is_error
     assert json.loads(refused.content[0]["text"])["details"]["path"] == f"{root}/plan.md"
     assert (root / "plan.md").read_text() == "theirs\n"
+
+
+def test_of_a_long_output_the_beginning_and_the_end_are_shown(call: Call) -> None:
+    """Finding S31: and how much is left out; as much as a model can use."""
+    told = run(call, "echo first; yes | head -c 1000000; echo last").structured["stdout"]
+    assert told.startswith("first\ny\n")
+    assert told.endswith("y\nlast\n")
+    assert "970011 bytes are left out" in told
+    assert len(told) < 31_000

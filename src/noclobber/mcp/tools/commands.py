@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from noclobber.mcp.connection import ClientConnection
     from noclobber.mcp.tools.definition import Report
 
-MOST_SHOWN = 30_000
+SHOWN_BYTES = 30_000
 
 
 def run_command(connection: ClientConnection, given: Mapping[str, Any], report: Report) -> McpAnswer:
@@ -27,8 +27,10 @@ def run_command(connection: ClientConnection, given: Mapping[str, Any], report: 
     path = connection.roots.locate(given["path"])
     turn = connection.turn(path)
     command, timeout_s = given["command"], given["timeout_s"]
-    done = commands.run_command(turn, command, cwd=path.real, timeout_s=timeout_s, shown=_shown)
-    out, err = _shown(done.stdout), _shown(done.stderr)
+    done = commands.run_command(
+        turn, command, cwd=path.real, timeout_s=timeout_s, max_output_bytes=SHOWN_BYTES
+    )
+    out, err = (text.decode("utf-8", "replace") for text in (done.stdout, done.stderr))
     told = "".join(f"{text}\n" if text and not text.endswith("\n") else text for text in (out, err))
     landed = [{"path": result.path, **written(result)} for result in done.landed]
     told += "".join(f"{error}\n" for error in done.overwritten)
@@ -43,14 +45,6 @@ def run_command(connection: ClientConnection, given: Mapping[str, Any], report: 
         stderr=err,
         landed=landed,
     )
-
-
-def _shown(output: bytes) -> str:
-    text = output.decode("utf-8", "replace")
-    if len(text) <= MOST_SHOWN:
-        return text
-    half = MOST_SHOWN // 2
-    return f"{text[:half]}\n[… {len(text) - MOST_SHOWN} characters are left out …]\n{text[-half:]}"
 
 
 RUN_COMMAND = tool(
