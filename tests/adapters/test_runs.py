@@ -9,8 +9,7 @@ import pytest
 
 from noclobber import Edit, StaleFileError, UnreadFileError, Workspace
 from noclobber.adapters import runs
-from noclobber.adapters.callers import Caller
-from noclobber.adapters.runs import RunTurns
+from noclobber.adapters.runs import Caller, RunTurns
 from tests.rigs.ledgers import recorded
 
 

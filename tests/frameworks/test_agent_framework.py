@@ -25,10 +25,9 @@ from agent_framework import (
     FunctionInvocationLayer,
     Message,
     ResponseStream,
-    tool,
 )
 
-from noclobber import BadRequestError, Tool, parse_stale
+from noclobber import parse_stale
 from noclobber.adapters.agent_framework import GuardedFiles
 from noclobber.core.wire import parse_refusal
 from tests.rigs.ledgers import recorded
@@ -184,43 +183,6 @@ def test_a_line_number_of_an_older_version_changes_nothing(root: Path) -> None:
     assert plan.read_bytes() == b"theirs\nkeep\nchange me\n"
 
 
-def test_functions_of_the_users_own_are_checked(root: Path) -> None:
-    """N-frameworks: refused before the function runs; what its read showed counts as seen."""
-    plan = root / "plan.md"
-    plan.write_bytes(b"one\n")
-    ran: list[str] = []
-
-    @tool(approval_mode="never_require")
-    def load(path: str) -> str:
-        """Load a file."""
-        return (root / path).read_text()
-
-    @tool(approval_mode="never_require")
-    async def save(path: str, body: str) -> str:
-        """Save a file."""
-        ran.append(body)
-        (root / path).write_text(body)
-        return "saved"
-
-    def then() -> Step:
-        plan.write_bytes(b"theirs\n")
-        return [("b", "save", {"path": "plan.md", "body": "mine\n"})]
-
-    files = GuardedFiles(root, tools=[Tool("load", "read"), Tool("save", "write", content="body")])
-    writer = agent(
-        files,
-        [("a", "load", {"path": "plan.md"})],
-        then,
-        [("c", "load", {"path": "plan.md"})],
-        [("d", "save", {"path": "plan.md", "body": "theirs\nmine\n"})],
-        tools=[load, save],
-    )
-    said = answers(asyncio.run(writer.run("Work.")))
-    assert parse_stale(said["b"]) is not None
-    assert said["d"] == "saved"
-    assert ran == ["theirs\nmine\n"]
-
-
 def test_a_file_that_exists_is_not_created(root: Path) -> None:
     """N-frameworks: without `overwrite` the framework's own words; nothing on record, for nothing collided."""
     (root / "plan.md").write_bytes(b"theirs\n")
@@ -320,23 +282,3 @@ def test_a_wrong_argument_of_the_frameworks_own_tool_is_named(root: Path) -> Non
     said = answers(asyncio.run(agent(GuardedFiles(root), step).run("Work.")))
     assert parse_refusal(said["a"]) == ("BAD_REQUEST", "")
     assert "file_name" in said["a"]
-
-
-def test_names_that_clash_are_refused_with_the_remedy(root: Path) -> None:
-    """N-frameworks: before the model is asked, wherever the other tool comes from."""
-    files = GuardedFiles(root)
-
-    def read_file(path: str) -> str:
-        """Read a file."""
-        return path
-
-    says = r"named 'read_file'.*prefix"
-    with pytest.raises(BadRequestError, match=says):
-        files.tools(beside=[read_file])
-    together = agent(files, tools=[tool(read_file), *files.tools()])
-    with pytest.raises(BadRequestError, match=says):
-        asyncio.run(together.run("Go."))
-    with pytest.raises(BadRequestError, match=says):
-        asyncio.run(agent(files, tools=files.tools()).run("Go.", tools=read_file))
-    apart = agent(files, tools=[read_file, *files.tools(prefix="fs_", beside=[read_file])])
-    asyncio.run(apart.run("Go."))

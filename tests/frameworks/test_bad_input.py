@@ -30,6 +30,8 @@ def test_a_model_is_told_what_is_wrong_with_its_arguments(
     """N-frameworks: nothing is written, the run goes on, and the next call is right."""
     plan = root / "plan.md"
     plan.write_bytes(b"- one\n")
+    if call.kind == "edit" and "stale_edit" in driver(framework).lacks:
+        pytest.skip("it has no tool that edits")
     playing = driver(framework)(root, guarded=True)
     try:
         received = playing.run(Script(lambda _: [call], lambda _: [write("new.md", "right\n")]))

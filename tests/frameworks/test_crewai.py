@@ -22,8 +22,8 @@ from crewai.tools import BaseTool
 from crewai.tools import tool as crew_tool
 from crewai.tools.base_tool import _resolve_tool_dict
 
-from noclobber import BadRequestError, Tool, parse_stale
-from noclobber.adapters.crewai import file_tools, guard_tool, guarded_tools
+from noclobber import parse_stale
+from noclobber.adapters.crewai import file_tools
 from tests.rigs.ledgers import recorded
 
 pytestmark = pytest.mark.wrong_errors
@@ -162,17 +162,12 @@ def test_agents_of_one_crew_that_share_tools_do_not_share_what_they_saw(root: Pa
 def test_a_tool_that_a_checkpoint_restored_works(root: Path) -> None:
     """N-frameworks: CrewAI makes tools anew from what it stored of them."""
     (root / "plan.md").write_bytes(b"one\n")
-    for tool in [*file_tools(root), *guarded_tools(root, only=["read_file"])]:
+    for tool in file_tools(root):
         again = _resolve_tool_dict(json.loads(tool.model_dump_json()))
         assert type(again) is type(tool)
         assert again.cache_function({}, "") is False
         if "read" in tool.name.lower():
-            given = (
-                {"file_path": "plan.md"}
-                if "file_path" in tool.args_schema.model_fields
-                else {"path": "plan.md"}
-            )
-            assert again.run(**given) == "one\n"
+            assert again.run(file_path="plan.md") == "one\n"
 
 
 def test_a_file_that_exists_is_not_created(root: Path) -> None:
@@ -183,25 +178,6 @@ def test_a_file_that_exists_is_not_created(root: Path) -> None:
     )
     assert "already exists" in said["a"]
     assert not (root / ".noclobber" / "agent_trace.jsonl").exists()
-
-
-def test_a_tool_of_the_users_own_is_checked_and_one_that_a_checkpoint_restored_is_refused(root: Path) -> None:
-    """N-frameworks: a checkpoint keeps nothing of the tool itself; to call nothing would look like success."""
-
-    @crew_tool("save_note")
-    def save_note(path: str, content: str) -> str:
-        """Write a note."""
-        (root / path).write_text(content)
-        return "saved"
-
-    with pytest.raises(BadRequestError, match=r"'save_note', and what it does is said of 'save'"):
-        guard_tool(save_note, root, Tool("save", "write"))
-    checked = guard_tool(save_note, root, Tool("save_note", "write"))
-    assert checked.run(path="plan.md", content="mine\n") == "saved"
-    again = _resolve_tool_dict(json.loads(checked.model_dump_json()))
-    refused = again.run(path="plan.md", content="again\n")
-    assert "Give the restored agent its tools again" in refused.message
-    assert (root / "plan.md").read_bytes() == b"mine\n"
 
 
 def test_two_calls_that_are_the_same_have_an_id_of_ours(root: Path) -> None:
@@ -215,13 +191,6 @@ def test_two_calls_that_are_the_same_have_an_id_of_ours(root: Path) -> None:
     assert not ids & {"a", "b"}
 
 
-def test_a_prefix_keeps_names_apart(root: Path) -> None:
-    """N-frameworks: two tools with one name would be one for CrewAI."""
-    assert [tool.name for tool in guarded_tools(root, only=["read_file"], prefix="project_")] == [
-        "project_read_file"
-    ]
-
-
 def test_a_tool_that_a_program_calls_itself_works(root: Path) -> None:
     """N-frameworks: no crew, no agent: the program's own turn."""
     (root / "plan.md").write_bytes(b"one\n")
@@ -231,25 +200,19 @@ def test_a_tool_that_a_program_calls_itself_works(root: Path) -> None:
     assert parse_stale(write.run(filename="plan.md", content="mine\n", overwrite="yes").message) is not None
 
 
-@pytest.mark.parametrize("name", ["read_file", "Read File"])
+@pytest.mark.parametrize("name", ["file_writer_tool", "File Writer Tool"])
 def test_names_that_clash_are_refused_with_the_remedy(root: Path, name: str) -> None:
     """N-frameworks: CrewAI would silently use one of the two; the model is not even asked."""
 
     @crew_tool(name)
     def mine(path: str) -> str:
-        """Read a file."""
+        """Write a file."""
         return path
 
-    with pytest.raises(BadRequestError, match=r"named 'read_file'.*prefix"):
-        guarded_tools(root, beside=[mine])
-    guarded = guarded_tools(root)
+    guarded = file_tools(root)
     for tools in ([mine, *guarded], [*guarded, mine]):
-        with pytest.raises(HookAborted, match=r"named 'read_file'.*prefix"):
-            crew(tools, [("a", "read_file", {"path": "plan.md"})])
-    _, said = crew(
-        [mine, *guarded_tools(root, prefix="fs_", beside=[mine])], [("a", "read_file", {"path": "plan.md"})]
-    )
-    assert said["a"] == "plan.md"
+        with pytest.raises(HookAborted, match=r"named 'file_writer_tool'.*rename"):
+            crew(tools, [("a", "file_writer_tool", {"path": "plan.md"})])
 
 
 @pytest.mark.parametrize("reason", ["error", "guardrail", "words"])

@@ -20,8 +20,8 @@ from google.adk.tools.agent_tool import AgentTool
 from google.adk.tools.environment import EnvironmentToolset
 from google.genai import types
 
-from noclobber import Tool, parse_stale
-from noclobber.adapters.google_adk import GuardedFilesPlugin, GuardedFileToolset
+from noclobber import parse_stale
+from noclobber.adapters.google_adk import GuardedFilesPlugin
 from noclobber.core.wire import parse_refusal
 from tests.rigs.ledgers import recorded
 
@@ -131,48 +131,6 @@ def test_a_session_that_was_rewound_has_seen_nothing(root: Path) -> None:
     assert plan.read_bytes() == b"theirs\n"
 
 
-def test_functions_of_the_users_own_are_checked(root: Path) -> None:
-    """N-frameworks: refused before the function runs; what its read showed counts as seen."""
-    plan = root / "plan.md"
-    plan.write_bytes(b"one\n")
-    ran: list[str] = []
-
-    def load(path: str) -> str:
-        return (root / path).read_text()
-
-    def save(path: str, body: str) -> dict[str, str]:
-        ran.append(body)
-        (root / path).write_text(body)
-        return {"status": "saved"}
-
-    def then() -> Step:
-        plan.write_bytes(b"theirs\n")
-        return [("b", "save", {"path": "plan.md", "body": "mine\n"})]
-
-    plugin = GuardedFilesPlugin(root, tools=[Tool("load", "read"), Tool("save", "write", content="body")])
-    _, said = Stage(plugin, [load, save]).run(
-        [("a", "load", {"path": "plan.md"})],
-        then,
-        [("c", "load", {"path": "plan.md"})],
-        [("d", "save", {"path": "plan.md", "body": "theirs\nmine\n"})],
-    )
-    assert parse_stale(said["b"]["error"]) is not None
-    assert said["d"] == {"status": "saved"}
-    assert ran == ["theirs\nmine\n"]
-
-
-def test_a_function_that_fails_is_noted_and_told_as_ever(root: Path) -> None:
-    """N-frameworks: an error of the user's own goes on its way; the next call is judged as usual."""
-    (root / "plan.md").write_bytes(b"one\n")
-
-    def save(path: str, body: str) -> str:
-        raise RuntimeError("the disk is on fire")
-
-    plugin = GuardedFilesPlugin(root, tools=[Tool("save", "write", content="body")])
-    with pytest.raises(RuntimeError, match="the disk is on fire"):
-        Stage(plugin, [save]).run([("a", "save", {"path": "plan.md", "body": "x"})])
-
-
 def test_an_agent_used_as_a_tool_has_a_snapshot_of_its_own(root: Path) -> None:
     """N-frameworks: what the one has read, the other has not seen; both are in the ledger."""
     plan = root / "plan.md"
@@ -217,23 +175,6 @@ def test_a_refusal_that_the_tool_put_in_words_is_the_object(root: Path) -> None:
     """009-FR-006: `WriteFile` makes a sentence of every exception; the model gets the object."""
     _, said = Stage(GuardedFilesPlugin(root)).run([("a", "WriteFile", {"path": "../x", "content": "x"})])
     assert said["a"]["error"]["error_type"] == "OUTSIDE_WORKSPACE"
-
-
-def test_a_function_with_the_name_of_a_guarded_tool_is_an_error_with_the_remedy(root: Path) -> None:
-    """N-frameworks: ADK would use the one that comes last, and say so in a log."""
-    (root / "plan.md").write_bytes(b"one\n")
-
-    def read_file(path: str) -> str:
-        return path
-
-    plugin = GuardedFilesPlugin(root)
-    with pytest.raises(Exception, match=r"named 'read_file'.*tool_name_prefix"):
-        Stage(plugin, [GuardedFileToolset(plugin), read_file]).run([("a", "read_file", {"path": "plan.md"})])
-
-    plugin = GuardedFilesPlugin(root)
-    toolset = GuardedFileToolset(plugin, tool_name_prefix="files")
-    _, said = Stage(plugin, [toolset, read_file]).run([("a", "files_read_file", {"path": "plan.md"})])
-    assert said["a"] == {"result": "one\n"}
 
 
 def test_an_edit_without_its_new_text_deletes_nothing(root: Path) -> None:

@@ -1,4 +1,4 @@
-"""Google ADK with a plugin that answers for tools that failed, before ours and behind it."""
+"""Google ADK with a plugin that answers for tools that failed, and tools that use the guarded environment."""
 
 from __future__ import annotations
 
@@ -15,22 +15,23 @@ from google.adk.apps import App
 from google.adk.plugins import BasePlugin, ReflectAndRetryToolPlugin
 from google.adk.runners import Runner
 
-from noclobber import Tool, parse_stale
-from noclobber.adapters import call_queue
+from noclobber import parse_stale
+from noclobber.adapters import google_adk
 from noclobber.adapters.google_adk import GuardedFilesPlugin
 from tests.frameworks.test_google_adk import Stage, Step, StepModel
 
 pytestmark = pytest.mark.wrong_errors
 
-TOOLS = [Tool("load", "read"), Tool("save", "write", content="body")]
 OURS_FIRST = pytest.mark.parametrize("is_ours_first", [True, False], ids=["ours first", "ours last"])
 
 
 class Retrying(Stage):
     """A stage with one more plugin."""
 
-    def __init__(self, root: Path, tools: list[Any], other: BasePlugin, *, is_ours_first: bool) -> None:
-        super().__init__(GuardedFilesPlugin(root, tools=TOOLS), tools)
+    def __init__(
+        self, plugin: GuardedFilesPlugin, tools: list[Any], other: BasePlugin, *, is_ours_first: bool
+    ) -> None:
+        super().__init__(plugin, tools)
         self._plugins = [self.plugin, other] if is_ours_first else [other, self.plugin]
 
     def runner(self, *steps: Any) -> Runner:
@@ -47,15 +48,17 @@ def test_a_read_that_failed_and_is_answered_by_another_plugin_has_shown_nothing(
     """N-frameworks, 009-FR-004: the model was told of an error, so it still knows the old version only."""
     plan = root / "plan.md"
     plan.write_bytes(b"one\n")
+    plugin = GuardedFilesPlugin(root)
     is_down: list[bool] = []
 
-    def load(path: str) -> str:
+    async def load(path: str) -> str:
+        text = (await plugin.environment.read_file(path)).decode()
         if is_down:
             raise RuntimeError("the connection is down")
-        return (root / path).read_text()
+        return text
 
-    def save(path: str, body: str) -> str:
-        (root / path).write_text(body)
+    async def save(path: str, body: str) -> str:
+        await plugin.environment.write_file(path, body)
         return "saved"
 
     def then() -> Step:
@@ -63,7 +66,7 @@ def test_a_read_that_failed_and_is_answered_by_another_plugin_has_shown_nothing(
         is_down.append(True)
         return [("b", "load", {"path": "plan.md"})]
 
-    stage = Retrying(root, [load, save], ReflectAndRetryToolPlugin(), is_ours_first=is_ours_first)
+    stage = Retrying(plugin, [load, save], ReflectAndRetryToolPlugin(), is_ours_first=is_ours_first)
     _, said = stage.run(
         [("a", "load", {"path": "plan.md"})], then, [("c", "save", {"path": "plan.md", "body": "mine\n"})]
     )
@@ -77,18 +80,20 @@ def test_a_write_that_failed_keeps_nobody_waiting(
     root: Path, is_ours_first: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """N-frameworks: calls of one step queue for a file; one that failed lets the next one in."""
-    monkeypatch.setattr(call_queue, "WAIT_S", 3600.0)
+    monkeypatch.setattr(google_adk, "WAIT_S", 3600.0)
     (root / "plan.md").write_bytes(b"one\n")
+    plugin = GuardedFilesPlugin(root)
     tried: list[str] = []
 
     async def save(path: str, body: str) -> str:
+        await plugin.environment.read_file(path)
         tried.append(body)
         if len(tried) == 1:
             raise RuntimeError("the disk is full")
-        await asyncio.to_thread((root / path).write_text, body)
+        await plugin.environment.write_file(path, body)
         return "saved"
 
-    stage = Retrying(root, [save], ReflectAndRetryToolPlugin(), is_ours_first=is_ours_first)
+    stage = Retrying(plugin, [save], ReflectAndRetryToolPlugin(), is_ours_first=is_ours_first)
     calls: Step = [(name, "save", {"path": "plan.md", "body": f"{name}\n"}) for name in ("a", "b", "c")]
     _, said = stage.run(calls, [("d", "save", {"path": "plan.md", "body": "d\n"})])
     assert [name for name in said if "retry_count" in said[name]] == [tried[0].strip()]
@@ -100,20 +105,21 @@ def test_a_write_that_is_tried_again_is_judged_again(root: Path, is_ours_first: 
     """N-frameworks, 009-FR-004: somebody saved between the first try and the second."""
     plan = root / "plan.md"
     plan.write_bytes(b"one\n")
+    plugin = GuardedFilesPlugin(root)
     tried: list[str] = []
 
-    def load(path: str) -> str:
-        return (root / path).read_text()
+    async def load(path: str) -> str:
+        return (await plugin.environment.read_file(path)).decode()
 
-    def save(path: str, body: str) -> str:
+    async def save(path: str, body: str) -> str:
         tried.append(body)
         if len(tried) == 1:
             plan.write_bytes(b"theirs\n")
             raise RuntimeError("the connection is down")
-        (root / path).write_text(body)
+        await plugin.environment.write_file(path, body)
         return "saved"
 
-    stage = Retrying(root, [load, save], ReflectAndRetryToolPlugin(), is_ours_first=is_ours_first)
+    stage = Retrying(plugin, [load, save], ReflectAndRetryToolPlugin(), is_ours_first=is_ours_first)
     mine = {"path": "plan.md", "body": "mine\n"}
     _, said = stage.run([("a", "load", {"path": "plan.md"})], [("b", "save", mine)], [("c", "save", mine)])
     assert said["b"]["retry_count"] == 1
@@ -133,13 +139,35 @@ def test_a_call_that_another_plugin_answers_keeps_nobody_waiting(
     root: Path, is_ours_first: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """N-frameworks: the tool is not run, and every call of the step is over."""
-    monkeypatch.setattr(call_queue, "WAIT_S", 3600.0)
+    monkeypatch.setattr(google_adk, "WAIT_S", 3600.0)
     (root / "plan.md").write_bytes(b"one\n")
+    plugin = GuardedFilesPlugin(root)
 
     def save(path: str, body: str) -> str:
         raise AssertionError("it must not run")
 
-    stage = Retrying(root, [save], Answering("answering"), is_ours_first=is_ours_first)
+    stage = Retrying(plugin, [save], Answering("answering"), is_ours_first=is_ours_first)
     calls: Step = [(name, "save", {"path": "plan.md", "body": f"{name}\n"}) for name in ("a", "b")]
     _, said = stage.run(calls)
     assert [answer["status"] for answer in said.values()] == ["not allowed"] * 2
+
+
+def test_a_call_that_never_ends_is_not_waited_for_for_ever(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """N-frameworks: a framework may drop a call without telling; who waited too long goes on."""
+    monkeypatch.setattr(google_adk, "WAIT_S", 0.0)
+    (root / "plan.md").write_bytes(b"one\n")
+    plugin = GuardedFilesPlugin(root)
+    done = asyncio.Event()
+
+    async def save(path: str, body: str) -> str:
+        await plugin.environment.read_file(path)
+        if body == "b\n":
+            done.set()
+        await done.wait()
+        return "seen"
+
+    calls: Step = [(name, "save", {"path": "plan.md", "body": f"{name}\n"}) for name in ("a", "b")]
+    _, said = Stage(plugin, [save]).run(calls)
+    assert [answer["result"] for answer in said.values()] == ["seen"] * 2

@@ -8,21 +8,19 @@ from typing import Any
 
 import pytest
 
-from noclobber import BadRequestError, Tool, Workspace, parse_stale
+from noclobber import BadRequestError, parse_stale
 from noclobber.core.wire import parse_refusal
 from tests.rigs.ledgers import recorded
 
 pytest.importorskip("deepagents", reason="deepagents is not installed here; `make frameworks` runs this")
 
 from langchain.agents import create_agent
-from langchain.agents.middleware import ToolRetryMiddleware
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
 
 from noclobber.adapters.deepagents import GuardedBackend
-from noclobber.adapters.langchain import GuardMiddleware, guarded_tools
 from noclobber.adapters.langchain_community import guarded_file_tools
 from tests.frameworks.driver import Script, read, write
 from tests.frameworks.drivers.deepagents import Driver, ScriptedModel
@@ -158,75 +156,6 @@ def scripted(*steps: Callable[[], list[tuple[str, dict[str, Any]]]]) -> Scripted
     return ScriptedModel(scripts={"go": answer}, arguments=None)
 
 
-def test_a_tool_of_ones_own_is_checked_by_the_middleware(root: Path) -> None:
-    """N-frameworks: the model gets the 009 object, the program the 011 object, and the tool is not called."""
-    note = root / "note.md"
-    note.write_bytes(b"- one\n")
-
-    @tool
-    def load_note(note: str) -> str:
-        """Load."""
-        return (root / note).read_text()
-
-    @tool
-    def save_note(note: str, body: str) -> str:
-        """Save."""
-        (root / note).write_text(body)
-        return "saved"
-
-    def then() -> list[tuple[str, dict[str, Any]]]:
-        note.write_bytes(b"- theirs\n")
-        return [("save_note", {"note": "note.md", "body": "- mine\n"})]
-
-    guard = GuardMiddleware(
-        Workspace(root),
-        tools=[
-            Tool("load_note", "read", path=("note",)),
-            Tool("save_note", "write", path=("note",), content="body"),
-        ],
-    )
-    model = scripted(lambda: [("load_note", {"note": "note.md"})], then)
-    answers = play(create_agent(model, tools=[load_note, save_note], middleware=[guard]))
-    assert note.read_bytes() == b"- theirs\n"
-    assert answers[-1].status == "error"
-    assert parse_stale(answers[-1].content) is not None
-    assert answers[-1].artifact["resolution"] == "RE_READ_REQUIRED"
-
-
-def test_a_call_that_is_retried_is_judged_again(root: Path) -> None:
-    """N-frameworks: somebody saved before the tool failed; its second attempt must not write over that."""
-    note = root / "note.md"
-    note.write_bytes(b"- one\n")
-    attempts: list[str] = []
-
-    @tool
-    def load_note(note: str) -> str:
-        """Load."""
-        return (root / note).read_text()
-
-    @tool
-    def save_note(path: str, body: str) -> str:
-        """Save."""
-        attempts.append(body)
-        if len(attempts) == 1:
-            note.write_bytes(b"- theirs\n")
-            raise ValueError("the line was busy")
-        (root / path).write_text(body)
-        return "saved"
-
-    said = [Tool("load_note", "read", path=("note",)), Tool("save_note", "write", content="body")]
-    model = scripted(
-        lambda: [("load_note", {"note": "note.md"})],
-        lambda: [("save_note", {"path": "note.md", "body": "- mine\n"})],
-    )
-    retry = ToolRetryMiddleware(max_retries=2, initial_delay=0, jitter=False)
-    guard = GuardMiddleware(root, tools=said)
-    answers = play(create_agent(model, tools=[load_note, save_note], middleware=[retry, guard]))
-    assert note.read_bytes() == b"- theirs\n"
-    assert parse_stale(answers[-1].content) is not None
-    assert attempts == ["- mine\n"]
-
-
 def test_the_communitys_file_tools_are_guarded_under_their_own_names(root: Path) -> None:
     """N-frameworks: in place of `FileManagementToolkit`."""
     plan = root / "plan.md"
@@ -258,15 +187,13 @@ def test_noclobbers_tools_do_not_take_a_name_of_ones_own(root: Path) -> None:
         """One's own."""
         return path
 
-    with pytest.raises(BadRequestError, match=r"'read_file'.*prefix"):
-        guarded_tools(root, beside=[read_file])
     with pytest.raises(BadRequestError, match=r"'read_file'.*selected_tools"):
         guarded_file_tools(root, beside=[read_file])
     with pytest.raises(BadRequestError, match="no such folder"):
         GuardedBackend(root / "typo")
     held = GuardedBackend(root, unread="deny")
     with pytest.raises(BadRequestError, match="unread"):
-        GuardMiddleware(root)
+        guarded_file_tools(root)
     assert held.workspace.root == str(root)
 
 

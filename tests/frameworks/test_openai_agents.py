@@ -13,8 +13,7 @@ pytest.importorskip("agents", reason="not installed here; `make frameworks` runs
 from agents import RunConfig, Runner, RunState, function_tool, handoff
 from agents.extensions.handoff_filters import remove_all_tools
 
-from noclobber import Tool
-from noclobber.adapters.openai_agents import guard_tool, guarded_tools
+from noclobber.adapters.openai_agents import guarded_tools
 from noclobber.core.wire import parse_refusal
 from noclobber.errors import BadRequestError
 from tests.frameworks.driver import Call, Received, Script, read, write
@@ -22,7 +21,6 @@ from tests.frameworks.drivers.openai_agents import (
     CommandsDriver,
     Driver,
     LocalCommandsDriver,
-    OwnToolsDriver,
 )
 from tests.frameworks.scenarios import refused_as_stale
 from tests.shell.test_process import is_available
@@ -42,23 +40,6 @@ def test_the_next_run_reads_before_it_writes(root: Path) -> None:
     assert refused is not None
     assert refused[0] == "UNREAD_FILE"
     assert plan.read_text() == "one\n"
-
-
-def test_the_program_gets_the_object_for_programs_from_the_guardrail(root: Path) -> None:
-    """N-frameworks: 009 for the model, 011 as the guardrail's output."""
-    plan = root / "plan.md"
-    plan.write_text("one\n")
-
-    def then(_: list[Received]) -> list[Call]:
-        plan.write_text("theirs\n")
-        return [write("plan.md", "mine\n")]
-
-    playing = OwnToolsDriver(root, guarded=True)
-    script = Script(lambda _: [read("plan.md")], then)
-    done = asyncio.run(Runner.run(playing.agent(script), "go", run_config=QUIET))
-    assert refused_as_stale(playing, script.received[-1])
-    told = [result.output.output_info for result in done.tool_input_guardrail_results]
-    assert told[-1]["resolution"] == "RE_READ_REQUIRED"
 
 
 @pytest.mark.parametrize("is_changed", [False, True], ids=["nobody came", "somebody saved"])
@@ -103,18 +84,6 @@ def test_names_that_clash_are_refused_with_the_remedy(root: Path) -> None:
         guarded_tools(root, beside=[read_file])
     names = [tool.name for tool in guarded_tools(root, beside=[read_file], prefix="fs_")]
     assert "fs_read_file" in names
-
-
-def test_what_is_said_of_another_tool_is_an_error(root: Path) -> None:
-    """N-frameworks: the check would be around nothing."""
-
-    @function_tool
-    def save(path: str, content: str) -> str:
-        """Save."""
-        return path + content
-
-    with pytest.raises(BadRequestError, match="'save', and what it does is said of 'store'"):
-        guard_tool(save, root, Tool("store", "write"))
 
 
 @pytest.mark.skipif(not is_available(), reason="no namespaces here")

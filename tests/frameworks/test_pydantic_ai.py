@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,19 +13,16 @@ import pytest
 pytest.importorskip("pydantic_ai", reason="not installed here; `make frameworks` runs this")
 pytest.importorskip("pydantic_ai_harness", reason="not installed here; `make frameworks` runs this")
 
-from pydantic_ai import Agent, DeferredToolRequests, DeferredToolResults, RunContext, UserError
-from pydantic_ai.capabilities import LocalWorkspace
+from pydantic_ai import Agent, DeferredToolRequests, DeferredToolResults, RunContext, ToolDefinition
+from pydantic_ai.capabilities import AbstractCapability, LocalWorkspace
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart, ToolReturnPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
-from pydantic_ai.toolsets import FunctionToolset
 from pydantic_ai.workspaces import WorkspaceBackend
 from pydantic_ai.workspaces.conformance import WorkspaceBackendSuite
 from pydantic_ai_harness.filesystem import FileSystem
 
-from noclobber import Tool, parse_stale
+from noclobber import parse_stale
 from noclobber.adapters.pydantic_ai import (
-    GuardedTools,
-    GuardedToolset,
     GuardedWorkspace,
     GuardedWorkspaceBackend,
 )
@@ -73,15 +71,15 @@ def test_a_conversation_keeps_what_its_messages_show(root: Path) -> None:
     """N-frameworks: the next run of a conversation need not read again, and is refused if the file changed."""
     plan = root / "plan.md"
     plan.write_bytes(b"one\n")
-    tools = GuardedToolset(root)
-    first = Agent(scripted([("a", *READ)]), toolsets=[tools]).run_sync("Read it.")
+    tools = [GuardedWorkspace(root), FileSystem()]
+    first = Agent(scripted([("a", *READ)]), capabilities=tools).run_sync("Read it.")
 
-    agent = Agent(scripted([("b", *writes("two\n"))]), toolsets=[tools])
+    agent = Agent(scripted([("b", *writes("two\n"))]), capabilities=tools)
     second = agent.run_sync("Write it.", message_history=first.all_messages())
     assert plan.read_bytes() == b"two\n"
 
     plan.write_bytes(b"theirs\n")
-    agent = Agent(scripted([("c", *writes("three\n"))]), toolsets=[tools])
+    agent = Agent(scripted([("c", *writes("three\n"))]), capabilities=tools)
     third = agent.run_sync("Write it.", message_history=second.all_messages())
     assert parse_stale(answers(third.all_messages())["c"][1]) is not None
     assert plan.read_bytes() == b"theirs\n"
@@ -91,13 +89,13 @@ def test_a_fork_of_a_conversation_knows_nothing_of_the_other_one(root: Path) -> 
     """N-frameworks: another run of the conversation has read the new version; this one's model has not."""
     plan = root / "plan.md"
     plan.write_bytes(b"one\n")
-    tools = GuardedToolset(root)
-    first = Agent(scripted([("a", *READ)]), toolsets=[tools]).run_sync("Read it.")
+    tools = [GuardedWorkspace(root), FileSystem()]
+    first = Agent(scripted([("a", *READ)]), capabilities=tools).run_sync("Read it.")
     plan.write_bytes(b"theirs\n")
     history = first.all_messages()
-    Agent(scripted([("b", *READ)]), toolsets=[tools]).run_sync("Look again.", message_history=history)
+    Agent(scripted([("b", *READ)]), capabilities=tools).run_sync("Look again.", message_history=history)
 
-    fork = Agent(scripted([("c", *writes("mine\n"))]), toolsets=[tools])
+    fork = Agent(scripted([("c", *writes("mine\n"))]), capabilities=tools)
     done = fork.run_sync("Write it.", message_history=history)
 
     code = parse_refusal(answers(done.all_messages())["c"][1])
@@ -106,16 +104,23 @@ def test_a_fork_of_a_conversation_knows_nothing_of_the_other_one(root: Path) -> 
     assert plan.read_bytes() == b"theirs\n"
 
 
+class _Approved(AbstractCapability[Any]):
+    """A person is asked about every write."""
+
+    async def prepare_tools(
+        self, ctx: RunContext[Any], tool_defs: list[ToolDefinition]
+    ) -> list[ToolDefinition]:
+        return [replace(each, kind="unapproved") if each.name == "write_file" else each for each in tool_defs]
+
+
 @pytest.mark.parametrize("is_changed", [False, True])
 def test_an_approved_write_is_checked_when_it_is_carried_out(root: Path, is_changed: bool) -> None:
     """N-frameworks: a person took their time; what was seen before they were asked still counts."""
     plan = root / "plan.md"
     plan.write_bytes(b"one\n")
-    tools = GuardedToolset(root)
-    approved = tools.approval_required(lambda _ctx, tool, _args: tool.name == "write_file")
     agent = Agent(
         scripted([("a", *READ)], [("b", *writes("two\n"))]),
-        toolsets=[approved],
+        capabilities=[GuardedWorkspace(root), FileSystem(), _Approved()],
         output_type=[str, DeferredToolRequests],
     )
     asked = agent.run_sync("Change it.")
@@ -141,84 +146,8 @@ def test_parallel_calls_of_the_first_step_have_no_past(root: Path) -> None:
     for name in "abc":
         (root / name).write_bytes(b"old\n")
     calls: Step = [(name, "write_file", {"path": name, "content": "new\n"}) for name in "abc"]
-    Agent(scripted(calls), toolsets=[GuardedToolset(root)]).run_sync("Write.")
+    Agent(scripted(calls), capabilities=[GuardedWorkspace(root), FileSystem()]).run_sync("Write.")
     assert [(root / name).read_bytes() for name in "abc"] == [b"new\n"] * 3
-
-
-def test_a_toolset_of_the_users_own_is_checked(root: Path) -> None:
-    """N-frameworks: refused before the tool runs; what its read showed counts as seen."""
-    plan = root / "plan.md"
-    plan.write_bytes(b"one\n")
-    ran: list[str] = []
-    own: FunctionToolset[object] = FunctionToolset()
-
-    @own.tool_plain
-    def load(path: str) -> str:
-        return (root / path).read_text()
-
-    @own.tool_plain
-    def save(path: str, body: str) -> str:
-        ran.append(body)
-        (root / path).write_text(body)
-        return "saved"
-
-    @own.tool_plain
-    def unrelated() -> str:
-        return "went through"
-
-    def then() -> Step:
-        plan.write_bytes(b"theirs\n")
-        return [("b", "save", {"path": "plan.md", "body": "mine\n"}), ("c", "unrelated", {})]
-
-    guarded = GuardedTools(own, root, tools=[Tool("load", "read"), Tool("save", "write", content="body")])
-    done = Agent(
-        scripted(
-            [("a", "load", {"path": "plan.md"})],
-            then,
-            [("d", "load", {"path": "plan.md"})],
-            [("e", "save", {"path": "plan.md", "body": "theirs\nmine\n"})],
-        ),
-        toolsets=[guarded],
-    ).run_sync("Work.")
-
-    said = answers(done.all_messages())
-    assert said["b"][0] == "failed"
-    assert parse_stale(said["b"][1]) is not None
-    assert said["c"] == ("success", "went through")
-    assert said["e"] == ("success", "saved")
-    assert ran == ["theirs\nmine\n"]
-
-
-def test_a_tool_with_the_same_name_is_an_error_with_the_remedy(root: Path) -> None:
-    """N-frameworks: in Pydantic AI's own form, and a prefix is what helps."""
-
-    def read_file(path: str) -> str:
-        return path
-
-    with pytest.raises(UserError, match="prefix"):
-        Agent(scripted(), tools=[read_file], toolsets=[GuardedToolset(root)]).run_sync("Go.")
-    (root / "plan.md").write_bytes(b"one\n")
-    step: Step = [("a", "files_read_file", {"path": "plan.md"})]
-    agent = Agent(scripted(step), tools=[read_file], toolsets=[GuardedToolset(root, prefix="files_")])
-    assert answers(agent.run_sync("Go.").all_messages())["a"] == ("success", "one\n")
-
-
-def test_a_toolset_and_a_workspace_of_one_agent_know_what_the_other_read(root: Path) -> None:
-    """N-frameworks: read by one and written by the other is one agent's work."""
-    plan = root / "plan.md"
-    plan.write_bytes(b"one\n")
-
-    def then() -> Step:
-        plan.write_bytes(b"theirs\n")
-        return [("b", *writes("mine\n"))]
-
-    agent = Agent(
-        scripted([("a", "our_read_file", {"path": "plan.md"})], then),
-        toolsets=[GuardedToolset(root, prefix="our_")],
-        capabilities=[GuardedWorkspace(root), FileSystem()],
-    )
-    assert parse_stale(answers(agent.run_sync("Go.").all_messages())["b"][1]) is not None
-    assert plan.read_bytes() == b"theirs\n"
 
 
 def test_a_cancelled_tool_call_has_shown_nothing(root: Path) -> None:

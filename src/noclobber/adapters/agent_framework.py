@@ -1,14 +1,12 @@
 """
 Microsoft Agent Framework.
 
-    files = GuardedFiles("project", tools=[Tool(…)])
+    files = GuardedFiles("project")
     Agent(client=…, context_providers=[FileAccessProvider(files.store)], middleware=[files])
 
 - `files.store` is an `AgentFileStore`: the framework's `file_access_*` tools over a guarded folder, in place
   of `FileSystemAgentFileStore`. The check and the write are one step.
-- `files` is the middleware that says who calls, and puts a check around tools of your own. That check is
-  weaker than a guarded write: see `guard/hook_engine`.
-- `files.tools()` are our own file tools, for agents that need others than the framework's.
+- `files` is the middleware that says who calls.
 
 A refusal is the function's result: the exact object as JSON, whatever sentence the tool made of it.
 
@@ -22,7 +20,7 @@ import os
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
-from noclobber.adapters.extras import extra
+from noclobber.adapters import extra
 
 with extra("agent-framework"):
     from agent_framework import (
@@ -32,12 +30,10 @@ with extra("agent-framework"):
         FileStoreEntry,
         FileSystemAgentFileStore,
         FunctionMiddleware,
-        FunctionTool,
         MiddlewareBundle,
     )
 
-from noclobber.adapters.callers import Caller
-from noclobber.adapters.own_tools import OwnTools
+from noclobber.adapters.runs import Caller
 from noclobber.adapters.shared import run_turns
 from noclobber.adapters.tool_io import ToolIO
 from noclobber.aio import in_thread
@@ -49,9 +45,7 @@ from noclobber.errors import (
     NoclobberError,
     StaleFileError,
 )
-from noclobber.guard.tools import answers
-from noclobber.guard.tools.clashes import refuse_clashes
-from noclobber.guard.tools.tool_list import carry_out, chosen
+from noclobber.guard.tools.answers import refused
 from noclobber.lock.names import is_lock_file
 
 if TYPE_CHECKING:
@@ -62,11 +56,8 @@ if TYPE_CHECKING:
 
     from noclobber.adapters.runs import RunTurns
     from noclobber.core.options import OptionValues
-    from noclobber.guard.catalogue import Tool
-    from noclobber.guard.tools.definitions import ModelTool
 
 HOST = "agent-framework"
-_OTHER_NAMES = 'Rename yours, or call tools(prefix="fs_").'
 MOST_STEPS = 10_000  # Of which it is known what the model saw; the oldest are forgotten, strictly.
 
 
@@ -90,31 +81,14 @@ _IO: ContextVar[ToolIO | None] = ContextVar("noclobber_agent_framework_io", defa
 class GuardedFiles(MiddlewareBundle):
     """The middleware. One for each folder, in every agent that works there."""
 
-    def __init__(
-        self, workspace: Any, *, tools: Iterable[Tool] = (), **options: Unpack[OptionValues]
-    ) -> None:
-        """`tools` says what tools of your own do to files; the others go through unchecked."""
+    def __init__(self, workspace: Any, **options: Unpack[OptionValues]) -> None:
         self.turns = run_turns(workspace, HOST, **options)
         self.store = GuardedFileStore(self.turns)
-        self.own = OwnTools(self.turns, tools)
         self._steps: dict[str, tuple[str | None, set[str]]] = {}
         """The model's steps that touched files: of which session, and by which calls."""
         self._asked: dict[str, tuple[frozenset[str] | None, str]] = {}
         """Calls that a model asked for: what it was shown then, and its step. One may be approved later."""
         super().__init__([_RunMiddleware(self), _ModelMiddleware(self), _CallMiddleware(self)])
-
-    def tools(
-        self, *, only: Iterable[str] | None = None, prefix: str = "", beside: Iterable[Any] = ()
-    ) -> list[FunctionTool]:
-        """
-        Return the guarded file tools. They need this middleware in the same agent.
-
-        `beside`: your own tools, whose names must be others. Without it, a clash is an error when a run
-        begins.
-        """
-        tools = chosen(only)
-        refuse_clashes([prefix + name for name in tools], map(_tool_name, beside), _OTHER_NAMES)
-        return [_GuardedFunction(tool, prefix) for tool in tools.values()]
 
     def asked(self, run: _Run, call_ids: Iterable[str]) -> None:
         """Take note of what a model knew when it asked for these calls."""
@@ -156,7 +130,6 @@ class _RunMiddleware(AgentMiddleware):
 
     async def process(self, context: AgentContext, call_next: Callable[[], Awaitable[None]]) -> None:
         agent = context.agent
-        _refuse_clashes(agent, context)
         run = _Run(getattr(agent, "name", None) or getattr(agent, "id", None) or "agent", context.session)
         context.function_invocation_kwargs = {**(context.function_invocation_kwargs or {}), RUN: run}
         context.client_kwargs = {**(context.client_kwargs or {}), RUN: run}
@@ -172,20 +145,6 @@ class _RunMiddleware(AgentMiddleware):
             await call_next()
         finally:
             await end()
-
-
-def _refuse_clashes(agent: Any, context: AgentContext) -> None:
-    """Refuse two tools with one name: the framework's own error does not say how ours get other names."""
-    given = getattr(agent, "default_options", {}).get("tools"), context.tools
-    tools = [tool for each in given for tool in (each if isinstance(each, (list, tuple)) else [each])]
-    ours = [tool.name for tool in tools if isinstance(tool, _GuardedFunction)]
-    theirs = [_tool_name(tool) for tool in tools if not isinstance(tool, _GuardedFunction)]
-    refuse_clashes(ours, theirs, _OTHER_NAMES)
-
-
-def _tool_name(tool: Any) -> str:
-    """Return a tool's name; of a plain function, the one that the framework gives it."""
-    return f"{getattr(tool, 'name', None) or getattr(tool, '__name__', '')}"
 
 
 class _ModelMiddleware(ChatMiddleware):
@@ -206,9 +165,7 @@ class _ModelMiddleware(ChatMiddleware):
                 content.call_id
                 for message in context.messages
                 for content in message.contents
-                if content.type == "function_call"
-                and content.call_id
-                and _is_for_files(self._files, content.name)
+                if content.type == "function_call" and content.call_id and _is_for_files(content.name)
             )
         await call_next()
         messages = getattr(context.result, "messages", None) or ()
@@ -232,44 +189,25 @@ class _CallMiddleware(FunctionMiddleware):
     ) -> None:
         files, name, call_id = self._files, context.function.name, context.metadata.get("call_id")
         run = context.kwargs.get(RUN)
-        if isinstance(context.function, _GuardedFunction):
-            turn = files.turns.turn(files.caller(run, call_id))
-            answer = await in_thread(
-                carry_out, turn, context.function.guarded, _params(context.arguments), call_id=call_id
-            )
-            context.result = answer.text
-            return
         io = ToolIO(lambda: files.turns.turn(files.caller(run, call_id)), name, call_id)
         token = _IO.set(io)
         try:
-            if name in files.own:
-                await self._checked(context, call_next, files.caller(run, call_id))
-            else:
-                await call_next()
+            await call_next()
         except NoclobberError as error:
-            context.result = answers.refused(error).text
+            context.result = refused(error).text
             return
         except Exception as error:
             # The framework would tell the model that "argument parsing failed", and not which argument.
-            if type(error).__name__ != "_FunctionArgumentValidationError" or not _is_for_files(files, name):
+            if type(error).__name__ != "_FunctionArgumentValidationError" or not _is_for_files(name):
                 raise
-            context.result = answers.refused(BadRequestError("", f"{error}", tool=name)).text
+            context.result = refused(BadRequestError("", f"{error}", tool=name)).text
             return
         finally:
             _IO.reset(token)
         if io.refusal is not None and not isinstance(io.refusal, MissingFileError):
-            context.result = answers.refused(io.refusal).text
+            context.result = refused(io.refusal).text
             return
         await io.over_async(_text(context.result))
-
-    async def _checked(
-        self, context: FunctionInvocationContext, call_next: Callable[[], Awaitable[None]], caller: Caller
-    ) -> None:
-        async def run() -> Any:
-            await call_next()
-            return _text(context.result)
-
-        await self._files.own.around_async(caller, context.function.name, _params(context.arguments), run)
 
 
 class GuardedFileStore(FileSystemAgentFileStore):
@@ -342,35 +280,8 @@ def _io() -> ToolIO:
     return io
 
 
-class _GuardedFunction(FunctionTool):
-    """One of our tools. The middleware carries it out: our check of arguments says what to send instead."""
-
-    def __init__(self, tool: ModelTool, prefix: str) -> None:
-        super().__init__(
-            name=prefix + tool.name,
-            description=tool.description,
-            func=_without_middleware,
-            input_model=tool.parameters,
-            approval_mode="never_require",
-        )
-        self.guarded = tool.name
-
-
-async def _without_middleware(**_: Any) -> str:
-    raise RuntimeError(
-        "A guarded tool has to know who calls. Pass the GuardedFiles that it belongs to to the agent: "
-        "middleware=[files]."
-    )
-
-
-def _is_for_files(files: GuardedFiles, name: str | None) -> bool:
-    return name is not None and (
-        name in files.own or name.startswith("file_access_") or name.endswith(tuple(chosen()))
-    )
-
-
-def _params(arguments: Any) -> dict[str, Any]:
-    return dict(arguments) if hasattr(arguments, "keys") else arguments.model_dump()
+def _is_for_files(name: str | None) -> bool:
+    return name is not None and name.startswith("file_access_")
 
 
 def _text(result: Any) -> str | None:

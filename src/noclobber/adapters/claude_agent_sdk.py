@@ -22,13 +22,13 @@ import json
 import tempfile
 from typing import TYPE_CHECKING, Any, Literal
 
-from noclobber.adapters.extras import extra
+from noclobber.adapters import extra
 
 with extra("claude-agent-sdk"):
     from claude_agent_sdk import HookMatcher
 
-from noclobber.adapters.callers import Caller
 from noclobber.adapters.claude_sdk_server import sdk_server
+from noclobber.adapters.runs import Caller
 from noclobber.adapters.shared import run_turns
 from noclobber.aio import in_thread
 from noclobber.errors import BadRequestError

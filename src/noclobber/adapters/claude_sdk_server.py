@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from noclobber.adapters.extras import extra
+from noclobber.adapters import extra
 
 with extra("claude-agent-sdk"):
     from mcp.server.lowlevel import Server

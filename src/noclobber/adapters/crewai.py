@@ -3,10 +3,8 @@ CrewAI.
 
     Agent(role=…, tools=file_tools("project"))
 
-`guard_tool(own_tool, "project", Tool(…))` puts a check around a tool of your own.
-
 `file_tools()` stands in for `[FileReadTool(), FileWriterTool()]` of `crewai_tools`: the same names and
-parameters, so that prompts stay as they are. `guarded_tools()` has our own, with edits, lists and searches.
+parameters, so that prompts stay as they are.
 
 CrewAI keeps the results of tools and gives the old one to the next call with the same arguments. A file that
 was read once would be the old file for ever, so these tools are never answered from that cache.
@@ -24,7 +22,7 @@ import os
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
-from noclobber.adapters.extras import extra
+from noclobber.adapters import extra
 
 with extra("crewai"):
     from crewai.events import TaskCompletedEvent, TaskFailedEvent, crewai_event_bus
@@ -37,32 +35,30 @@ with extra("crewai"):
     from crewai.tools.tool_failure import ToolFailure, ToolFailureReason
     from crewai.types.callback import SerializableCallable
     from crewai.utilities.string_utils import sanitize_tool_name
-    from pydantic import BaseModel, Field, PrivateAttr, create_model
+    from pydantic import BaseModel, Field, PrivateAttr
 
-from noclobber.adapters.callers import Caller
+from noclobber.adapters import gone
 from noclobber.adapters.crewai_runs import TaskRuns
-from noclobber.adapters.own_tools import OwnTools
+from noclobber.adapters.runs import Caller
 from noclobber.adapters.shared import run_turns
 from noclobber.aio import in_thread
 from noclobber.errors import ABSENT, BadRequestError, NoclobberError, StaleFileError
 from noclobber.guard.tools import answers
 from noclobber.guard.tools.clashes import refuse_clashes
 from noclobber.guard.tools.definitions import as_replacement, read_file
-from noclobber.guard.tools.tool_list import carry_out, chosen
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable
     from typing import Unpack
 
     from noclobber.adapters.runs import RunTurns
     from noclobber.core.options import OptionValues
-    from noclobber.guard.catalogue import Tool
     from noclobber.guard.tools.answers import ToolAnswer
-    from noclobber.guard.tools.definitions import ModelTool
     from noclobber.guard.turn import Turn
 
 HOST = "crewai"
-_OTHER_NAMES = 'Rename yours, or pass prefix="fs_" to guarded_tools.'
+if not TYPE_CHECKING:  # A type checker misses the names that are gone by itself.
+    __getattr__ = gone(__name__)
 
 _CALLER: ContextVar[Caller | None] = ContextVar("noclobber_crewai_caller", default=None)
 """Who calls, as the hook before a tool call was told. The call follows in the same thread."""
@@ -74,40 +70,6 @@ def file_tools(workspace: Any, **options: Unpack[OptionValues]) -> list[BaseTool
     return [
         _bound(tool(root=turns.workspace.root), turns)
         for tool in (GuardedFileReadTool, GuardedFileWriterTool)
-    ]
-
-
-def guarded_tools(
-    workspace: Any,
-    *,
-    only: Iterable[str] | None = None,
-    prefix: str = "",
-    beside: Iterable[BaseTool] = (),
-    **options: Unpack[OptionValues],
-) -> list[BaseTool]:
-    """
-    Return our own file tools. `only` names those that are wanted; a `prefix` keeps their names apart.
-
-    `beside`: your own tools, whose names must be others. Without it, a clash ends the run before the model is
-    asked.
-    """
-    turns = run_turns(workspace, HOST, **options)
-    tools = chosen(only)
-    refuse_clashes(
-        [*map(sanitize_tool_name, (prefix + name for name in tools))], _names(beside), _OTHER_NAMES
-    )
-    return [
-        _bound(
-            GuardedModelTool(
-                name=prefix + tool.name,
-                description=tool.description,
-                args_schema=_model_of(tool),
-                guarded=tool.name,
-                root=turns.workspace.root,
-            ),
-            turns,
-        )
-        for tool in tools.values()
     ]
 
 
@@ -136,17 +98,15 @@ class _GuardedCrewTool(BaseTool):
             self._turns = run_turns(self.root, HOST)
         return self._turns
 
-    def _answer(self, work: Callable[[Turn], ToolAnswer]) -> str | ToolFailure:
-        with self.turns.call(_caller()) as turn:
-            answer = work(turn)
-        return answer.text if answer.error is None else _failure(answer)
+    def _answer(self, work: Callable[[Turn], str]) -> str | ToolFailure:
+        try:
+            with self.turns.call(_CALLER.get() or Caller()) as turn:
+                return answers.sendable(work(turn))
+        except (NoclobberError, OSError) as error:
+            return _failure(answers.refused(error))
 
     async def _arun(self, *args: Any, **kwargs: Any) -> Any:
         return await in_thread(self._run, *args, **kwargs)
-
-
-def _caller() -> Caller:
-    return _CALLER.get() or Caller()
 
 
 def _failure(answer: ToolAnswer) -> ToolFailure:
@@ -195,7 +155,7 @@ class GuardedFileReadTool(_GuardedCrewTool):
         part = {} if first == 1 and not line_count else {"start_line": first}
         if line_count:
             part["end_line"] = first + line_count - 1
-        return self._answer(lambda turn: _answered(lambda: read_file(turn, {"path": file_path, **part})))
+        return self._answer(lambda turn: read_file(turn, {"path": file_path, **part}))
 
 
 class FileWriterInput(BaseModel):
@@ -222,9 +182,7 @@ class GuardedFileWriterTool(_GuardedCrewTool):
         self, filename: str, content: str, directory: str | None = "./", overwrite: str | bool = False
     ) -> Any:
         path = os.path.normpath(os.path.join(directory or ".", filename))
-        return self._answer(
-            lambda turn: _answered(lambda: _written(turn, path, content, _is_true(overwrite)))
-        )
+        return self._answer(lambda turn: _written(turn, path, content, _is_true(overwrite)))
 
 
 def _written(turn: Turn, path: str, content: str, overwrite: bool) -> str:
@@ -256,120 +214,6 @@ def _is_true(value: str | bool) -> bool:
     raise BadRequestError("", f"overwrite is {value!r}. Send true or false.", parameter="overwrite")
 
 
-def _answered(work: Callable[[], str]) -> ToolAnswer:
-    try:
-        return answers.told(work())
-    except (NoclobberError, OSError) as error:
-        return answers.refused(error)
-
-
-# -- our tools -------------------------------------------------------------------------------------------
-
-
-class GuardedModelTool(_GuardedCrewTool):
-    """One of our own tools."""
-
-    guarded: str
-    """Which one."""
-
-    def _run(self, **given: Any) -> Any:
-        return self._answer(
-            lambda turn: carry_out(turn, self.guarded, _sent(given), call_id=_caller().call_id)
-        )
-
-
-_TYPES: Mapping[str, Any] = {"string": str, "integer": int, "boolean": bool}
-
-
-def _model_of(tool: ModelTool) -> type[BaseModel]:
-    """Return a tool's parameters as CrewAI wants them."""
-    return _object_of(f"{tool.name}_input", tool.parameters)
-
-
-def _object_of(name: str, schema: Mapping[str, Any]) -> type[BaseModel]:
-    fields: dict[str, Any] = {}
-    for key, rule in schema["properties"].items():
-        kind: Any = _TYPES.get(rule["type"])
-        if rule["type"] == "array":
-            item: Any = _object_of(f"{name}_{key}", rule["items"])
-            kind = list[item]
-        described = rule.get("description")
-        is_needed = key in schema["required"]
-        fields[key] = (
-            (kind, Field(description=described))
-            if is_needed
-            else (kind | None, Field(None, description=described))
-        )
-    return create_model(name, **fields)
-
-
-# -- tools of the user's own -----------------------------------------------------------------------------
-
-
-def guard_tool(tool: BaseTool, workspace: Any, does: Tool, **options: Unpack[OptionValues]) -> BaseTool:
-    """
-    Return a tool of yours with a check around it. `does` says what it does to files.
-
-    Weaker than a guarded tool: what somebody saves while yours writes is lost, and only a save after it is
-    noticed.
-    """
-    if does.name != tool.name:
-        raise BadRequestError(
-            "", f"The tool is named {tool.name!r}, and what it does is said of {does.name!r}. Use one name."
-        )
-    turns = run_turns(workspace, HOST, **options)
-    around = CheckedTool(
-        name=tool.name,
-        description=tool.description,
-        args_schema=tool.args_schema,
-        result_as_answer=tool.result_as_answer,
-        max_usage_count=tool.max_usage_count,
-        root=turns.workspace.root,
-    )
-    around._inner, around._own = tool, OwnTools(turns, [does])
-    return _bound(around, turns)
-
-
-class CheckedTool(_GuardedCrewTool):
-    """A tool of the user's own, with the check around it. Made by `guard_tool`."""
-
-    _inner: Any = PrivateAttr(default=None)
-    _own: Any = PrivateAttr(default=None)
-
-    def _run(self, **given: Any) -> Any:
-        try:
-            return self._checks().around(
-                _caller(), self.name, _sent(given), lambda: self._inner._run(**given)
-            )
-        except NoclobberError as error:
-            return _failure(answers.refused(error))
-
-    async def _arun(self, **given: Any) -> Any:
-        if type(self._inner)._arun is BaseTool._arun:
-            return await in_thread(self._run, **given)
-        try:
-            return await self._checks().around_async(
-                _caller(), self.name, _sent(given), lambda: self._inner._arun(**given)
-            )
-        except NoclobberError as error:
-            return _failure(answers.refused(error))
-
-    def _checks(self) -> OwnTools:
-        if self._own is None:
-            raise BadRequestError(
-                "",
-                f"A checkpoint keeps nothing of your tool {self.name!r} itself. Give the restored agent its "
-                "tools again.",
-            )
-        checks: OwnTools = self._own
-        return checks
-
-
-def _sent(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Without what the model left out: CrewAI fills in None."""
-    return {name: value for name, value in given.items() if value is not None}
-
-
 # -- what CrewAI tells us ---------------------------------------------------------------------------------
 
 
@@ -392,7 +236,8 @@ def _before_model_call(context: Any) -> None:
     if not ours:
         return
     try:
-        refuse_clashes(ours, _names(tool for tool in tools if not _is_ours(tool)), _OTHER_NAMES)
+        theirs = _names(tool for tool in tools if not _is_ours(tool))
+        refuse_clashes(ours, theirs, "Leave yours out, or rename it.")
     except BadRequestError as error:
         # The one exception of a hook that CrewAI passes on. It logs any other, and goes on.
         raise HookAborted(f"{error}", source="noclobber") from error

@@ -13,13 +13,13 @@ import threading
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
-from noclobber.adapters.extras import extra
+from noclobber.adapters import extra
 
 with extra("crewai"):
     from crewai.execution import get_execution_uuid
     from crewai.utilities.string_utils import sanitize_tool_name
 
-from noclobber.adapters.callers import Caller
+from noclobber.adapters.runs import Caller
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

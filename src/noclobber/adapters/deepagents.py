@@ -12,7 +12,7 @@ The framework's tools, names and prompts stay as they are: `read_file`, `write_f
 `glob`, `grep` and `delete` go through this backend. A refusal is the exact 009 object, as the content of a
 `ToolMessage` with the status `error`.
 
-Who calls is taken from the run's config (`langgraph_calls`): threads, subagents and parallel branches have
+Who calls is taken from the run's config (`langchain`): threads, subagents and parallel branches have
 snapshots of their own, and a run that is resumed or rewound knows what its messages know.
 """
 
@@ -22,7 +22,7 @@ import base64
 import os
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from noclobber.adapters.extras import extra
+from noclobber.adapters import extra
 
 with extra("deepagents"):
     from deepagents.backends import FilesystemBackend
@@ -43,7 +43,7 @@ with extra("deepagents"):
     from deepagents.backends.utils import check_empty_content
 
 from noclobber.adapters import commands
-from noclobber.adapters.langgraph_calls import HOST, current_caller
+from noclobber.adapters.langchain import HOST, current_caller
 from noclobber.adapters.shared import run_turns
 from noclobber.aio import in_thread, stoppable
 from noclobber.core.values import Edit

@@ -1,185 +1,90 @@
 """
-LangChain 1.x: a middleware around tools that people already have, and noclobber's tools for `create_agent`.
+Who calls, in agents of LangChain and deepagents, which run in LangGraph.
 
-    from noclobber import Tool
-    from noclobber.adapters.langchain import GuardMiddleware, guarded_tools
+It is read from the run's config and from the messages in its state.
 
-    saves = Tool("save_note", "write", path=("note",), content="body")
-    agent = create_agent(model, tools=[save_note], middleware=[GuardMiddleware("project", tools=[saves])])
-    agent = create_agent(model, tools=guarded_tools("project"))
+| a caller's | is |
+|---|---|
+| session | the thread; without one, the run, by the first message in which its model called a tool |
+| agent | the agent's name (`create_agent(name=…)`) |
+| branch | the graph that the call comes from: each subagent's run has one of its own |
+| memory | the model's messages that call tools. A checkpoint holds them: a resumed or rewound run has those |
 
-A refused call is a `ToolMessage` with the status `error`: its content is the exact 009 object for the model,
-and with the middleware its artifact is the 011 object for the program.
+Everything is looked up when a tool is called, so one backend or middleware serves any number of runs at once.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from noclobber.adapters.extras import extra
+from noclobber.adapters import extra
 
 with extra("deepagents"):
-    from langchain.agents.middleware import AgentMiddleware
-    from langchain_core.messages import ToolMessage
-    from langchain_core.tools import BaseTool, StructuredTool, ToolException
+    from langchain_core.messages import AIMessage, ToolMessage
+    from langgraph.config import get_config
 
-from noclobber.adapters.langgraph_calls import HOST, caller_of, current_caller
-from noclobber.adapters.own_tools import OwnTools
-from noclobber.adapters.shared import run_turns
-from noclobber.aio import in_thread
-from noclobber.core import wire
-from noclobber.errors import NoclobberError
-from noclobber.guard.tools.answers import refused
-from noclobber.guard.tools.clashes import refuse_clashes
-from noclobber.guard.tools.tool_list import carry_out, chosen
+from noclobber.adapters import gone
+from noclobber.adapters.runs import Caller
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
-    from typing import Unpack
+    from collections.abc import Mapping, Sequence
 
-    from langgraph.prebuilt.tool_node import ToolCallRequest
-
-    from noclobber.adapters.callers import Caller
-    from noclobber.adapters.runs import RunTurns
-    from noclobber.core.options import OptionValues
-    from noclobber.guard.catalogue import Tool
-    from noclobber.guard.tools.answers import ToolAnswer
-    from noclobber.guard.tools.definitions import ModelTool
+HOST = "langgraph"
+if not TYPE_CHECKING:  # A type checker misses the names that are gone by itself.
+    __getattr__ = gone(__name__)
+_READ = "__pregel_read"  # What deepagents' own StateBackend reads state with.
+_WITHOUT_FILES = {"write_todos", "task"}
+"""Tools that show no file's content to the model that calls them."""
 
 
-class GuardMiddleware(AgentMiddleware):
-    """
-    A check around tools of the user's own; `tools` says what each does to files. Others go through unchecked.
-
-    Weaker than a guarded tool: what somebody saves between the check and the tool's own write is lost, and
-    only a save after it is noticed.
-    """
-
-    def __init__(self, workspace: Any, tools: Iterable[Tool] = (), **options: Unpack[OptionValues]) -> None:
-        super().__init__()
-        self._turns = run_turns(workspace, HOST, **options)
-        self._own = OwnTools(self._turns, tools)
-
-    def wrap_tool_call(self, request: ToolCallRequest, handler: Callable[[Any], Any]) -> Any:
-        """Carry out a call with the check around it."""
-        call = request.tool_call
-        if call["name"] not in self._own:
-            return _with_artifact(handler(request))
-        try:
-            return self._own.around(
-                _caller(request), call["name"], call["args"], lambda: _done(handler(request))
-            )
-        except _FailedToolError as failed:
-            return failed.message
-        except NoclobberError as error:
-            return _refusal(request, error)
-
-    async def awrap_tool_call(
-        self, request: ToolCallRequest, handler: Callable[[Any], Awaitable[Any]]
-    ) -> Any:
-        """The same, asynchronous."""
-        call = request.tool_call
-        if call["name"] not in self._own:
-            return _with_artifact(await handler(request))
-
-        async def run() -> Any:
-            return _done(await handler(request))
-
-        try:
-            return await self._own.around_async(_caller(request), call["name"], call["args"], run)
-        except _FailedToolError as failed:
-            return failed.message
-        except NoclobberError as error:
-            return _refusal(request, error)
+def current_caller() -> Caller:
+    """Return who calls now; outside of a graph, a caller without a run."""
+    try:
+        config = get_config()
+    except RuntimeError:
+        return Caller()
+    read = config.get("configurable", {}).get(_READ)
+    return caller_of(config, read("messages", False) or () if read is not None else ())
 
 
-class _FailedToolError(Exception):
-    """A tool reported an error in its message: for the check it is as if it had raised."""
-
-    def __init__(self, message: Any) -> None:
-        super().__init__(str(message.content)[:200])
-        self.message = message
-
-
-def _done(result: Any) -> Any:
-    if isinstance(result, ToolMessage) and result.status == "error":
-        raise _FailedToolError(result)
-    return result
-
-
-def _caller(request: ToolCallRequest) -> Caller:
-    state = request.state
-    messages = state.get("messages", ()) if isinstance(state, dict) else getattr(state, "messages", ())
-    return caller_of(request.runtime.config, messages, request.tool_call["id"])
-
-
-def _refusal(request: ToolCallRequest, error: NoclobberError) -> ToolMessage:
-    answer = refused(error)
-    return ToolMessage(
-        content=answer.text,
-        name=request.tool_call["name"],
-        tool_call_id=request.tool_call["id"],
-        status="error",
-        artifact=answer.for_controller,
+def caller_of(config: Mapping[str, Any], messages: Sequence[Any], call_id: str | None = None) -> Caller:
+    """Return who calls, given the run's config and the messages of its state."""
+    metadata, configurable = config.get("metadata") or {}, config.get("configurable") or {}
+    asking = [message for message in messages if isinstance(message, AIMessage) and _calls_tools(message)]
+    ids = [str(message.id) for message in asking]
+    namespace = str(metadata.get("langgraph_checkpoint_ns") or configurable.get("checkpoint_ns") or "")
+    thread = configurable.get("thread_id")
+    return Caller(
+        agent_id=str(metadata.get("lc_agent_name") or "agent"),
+        session_id=None if thread is None else str(thread),
+        run_id=None if thread is not None or not ids else ids[0],
+        call_id=call_id or _call_id(metadata, messages),
+        # The last part is the task of this very call; the ones before it are the graphs around it.
+        branch=_short(namespace.rpartition("|")[0]),
+        memory=frozenset(ids) if ids else None,
+        mark=ids[-1] if ids else None,
     )
 
 
-def _with_artifact(result: Any) -> Any:
-    """Give the program the 011 object beside a refusal that a guarded tool or backend gave to the model."""
-    if not isinstance(result, ToolMessage):
-        return result
-    # deepagents marks no result of `execute` as an error, and its artifact is only about the output.
-    is_refusal = result.name == "execute" or (result.status == "error" and result.artifact is None)
-    stale = wire.parse_stale(result.content) if is_refusal else None
-    if stale is None:
-        return result
-    return result.model_copy(update={"artifact": dict(stale.to_controller()), "status": "error"})
+def _calls_tools(message: AIMessage) -> bool:
+    return any(call["name"] not in _WITHOUT_FILES for call in message.tool_calls)
 
 
-# -- guarded tools -----------------------------------------------------------------------------------------
+def _call_id(metadata: Mapping[str, Any], messages: Sequence[Any]) -> str | None:
+    """Return the id of the call that is carried out, where the graph's path says which one it is."""
+    last = next((each for each in reversed(messages) if isinstance(each, AIMessage)), None)
+    if last is None:
+        return None
+    answered = {each.tool_call_id for each in messages if isinstance(each, ToolMessage)}
+    waiting = [call["id"] for call in last.tool_calls if call["id"] not in answered]
+    if len(waiting) == 1:
+        return waiting[0]
+    match metadata.get("langgraph_path"):
+        case ("__pregel_push", int(number), *_) if number < len(waiting) == len(last.tool_calls):
+            return waiting[number]
+    return None
 
 
-def guarded_tools(
-    workspace: Any,
-    *,
-    only: Iterable[str] | None = None,
-    prefix: str = "",
-    beside: Iterable[BaseTool] = (),
-    **options: Unpack[OptionValues],
-) -> list[BaseTool]:
-    """
-    Return noclobber's file tools for `create_agent`. `beside`: your own tools, whose names must be others.
-
-    A refusal is a `ToolMessage` with the status `error` whose content is the refusal's object.
-    """
-    turns = run_turns(workspace, HOST, **options)
-    tools = chosen(only)
-    ours = [prefix + name for name in tools]
-    refuse_clashes(ours, [tool.name for tool in beside], 'Rename yours, or pass prefix="fs_".')
-    return [_tool(turns, tool, prefix) for tool in tools.values()]
-
-
-def _tool(turns: RunTurns, tool: ModelTool, prefix: str) -> BaseTool:
-    def run(**given: Any) -> str:
-        caller = current_caller()
-        with turns.call(caller) as turn:
-            return _text(carry_out(turn, tool.name, given, call_id=caller.call_id))
-
-    async def arun(**given: Any) -> str:
-        return await in_thread(run, **given)
-
-    return StructuredTool(
-        name=prefix + tool.name,
-        description=tool.description,
-        args_schema=tool.parameters,
-        func=run,
-        coroutine=arun,
-        handle_tool_error=True,
-    )
-
-
-def _text(answer: ToolAnswer) -> str:
-    """Return what the model reads; a refusal as the framework's own exception, which becomes a message."""
-    if answer.error is not None:
-        raise ToolException(answer.text) from answer.error
-    return answer.text
+def _short(namespace: str) -> str:
+    """Return what tells one graph around the call from another: the end of its task's id."""
+    return namespace.rpartition("|")[2].rpartition(":")[2].replace("-", "")

@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from noclobber.adapters.extras import extra
+from noclobber.adapters import extra
 
 with extra("deepagents", "langchain-community"):
     from langchain_community.tools.file_management import (
@@ -29,7 +29,7 @@ with extra("deepagents", "langchain-community"):
     from langchain_core.tools import BaseTool, ToolException
     from pydantic import PrivateAttr
 
-from noclobber.adapters.langgraph_calls import HOST, current_caller
+from noclobber.adapters.langchain import HOST, current_caller
 from noclobber.adapters.shared import run_turns
 from noclobber.aio import in_thread
 from noclobber.errors import ABSENT, BadRequestError, NoclobberError

@@ -1,8 +1,8 @@
 """
-OpenAI Agents SDK: an editor for `ApplyPatchTool`, an executor for `ShellTool`, guarded function tools, and a
-check for tools of your own.
+OpenAI Agents SDK: an editor for `ApplyPatchTool`, an executor for `ShellTool`, and guarded function
+tools, which read the files that a patch changes.
 
-    from noclobber.adapters.openai_agents import GuardedEditor, GuardedShell, guard_tool, guarded_tools
+    from noclobber.adapters.openai_agents import GuardedEditor, GuardedShell, guarded_tools
 
     patch = ApplyPatchTool(editor=GuardedEditor("project"))
     shell = ShellTool(executor=GuardedShell("project"))
@@ -18,17 +18,13 @@ next one. A run that goes on with earlier tool calls in its input, or that was r
 
 from __future__ import annotations
 
-import copy
-import dataclasses
-import json
-import logging
 import os
 import threading
 import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from noclobber.adapters.extras import extra
+from noclobber.adapters import extra
 
 with extra("openai-agents"):
     from agents import (
@@ -37,18 +33,11 @@ with extra("openai-agents"):
         ShellCallOutcome,
         ShellCommandOutput,
         ShellResult,
-        ToolGuardrailFunctionOutput,
-        ToolInputGuardrail,
         apply_diff,
     )
-    from agents.tool import (
-        set_function_tool_failure_error_function,
-        with_function_tool_failure_error_handler,
-    )
 
-from noclobber.adapters import commands
-from noclobber.adapters.callers import Caller
-from noclobber.adapters.own_tools import OwnTools
+from noclobber.adapters import commands, gone
+from noclobber.adapters.runs import Caller
 from noclobber.adapters.shared import run_turns
 from noclobber.aio import in_thread
 from noclobber.core.values import BOM
@@ -66,18 +55,17 @@ if TYPE_CHECKING:
         LocalShellCommandRequest,
         RunContextWrapper,
         ShellCommandRequest,
-        ToolInputGuardrailData,
     )
     from agents.tool_context import ToolContext
 
     from noclobber.adapters.runs import RunTurns
     from noclobber.core.options import OptionValues
-    from noclobber.core.values import ToolCall
-    from noclobber.guard.catalogue import Tool
     from noclobber.guard.tools.definitions import ModelTool
     from noclobber.guard.turn import Turn
 
 HOST = "openai-agents"
+if not TYPE_CHECKING:  # A type checker misses the names that are gone by itself.
+    __getattr__ = gone(__name__)
 REFUSED_EXIT_CODE = 75  # As `noclobber run` ends: try again.
 
 # -- who calls ---------------------------------------------------------------------------------------------
@@ -365,68 +353,3 @@ def _function_tool(turns: RunTurns, tool: ModelTool, prefix: str) -> FunctionToo
         on_invoke_tool=invoke,
         strict_json_schema=False,  # Optional parameters, which strict schemas do not have.
     )
-
-
-# -- tools of the user's own -------------------------------------------------------------------------------
-
-
-def guard_tool(
-    tool: FunctionTool, workspace: Any, does: Tool, **options: Unpack[OptionValues]
-) -> FunctionTool:
-    """
-    Return a function tool of yours with a check around it. `does` says what it does to files.
-
-    The check before is a tool-input guardrail: a stale write is rejected with the 009 object as content, and
-    the tool is not called. Weaker than a guarded tool: what somebody saves while yours writes is lost, and
-    only a save after it is noticed.
-    """
-    if does.name != tool.name:
-        raise BadRequestError(
-            "", f"The tool is named {tool.name!r}, and what it does is said of {does.name!r}. Use one name."
-        )
-    own = OwnTools(run_turns(workspace, HOST, **options), [does])
-    under_way: dict[str, ToolCall] = {}
-    # `function_tool` makes a text of what the function raises. A read that failed would look like one that
-    # showed the file, so the text is made behind our check.
-    raising = set_function_tool_failure_error_function(copy.copy(tool), None)
-    makes_texts = hasattr(tool.on_invoke_tool, "__agents_bind_function_tool__")
-
-    async def check(data: ToolInputGuardrailData) -> ToolGuardrailFunctionOutput:
-        caller = caller_of(data.context)
-        try:
-            params = json.loads(data.context.tool_arguments or "{}")
-            if (asked_before := under_way.pop(str(caller.call_id), None)) is not None:
-                own.failed(asked_before, RuntimeError("A person was asked about the call."))
-            under_way[str(caller.call_id)] = await own.before_async(caller, tool.name, params)
-        except ValueError:
-            return ToolGuardrailFunctionOutput.allow()  # Not JSON: the SDK says so to the model.
-        except NoclobberError as error:
-            answer = refused(error)
-            return ToolGuardrailFunctionOutput.reject_content(answer.text, output_info=answer.for_controller)
-        return ToolGuardrailFunctionOutput.allow()
-
-    async def invoke(context: ToolContext[Any], arguments: str) -> Any:
-        call = under_way.pop(str(context.tool_call_id), None)
-        try:
-            result = await raising.on_invoke_tool(context, arguments)
-        except BaseException as error:
-            if call is not None:
-                own.failed(call, error)
-            raise
-        if call is None:
-            return result
-        try:
-            await in_thread(own.after, call, result)
-        except NoclobberError as error:
-            return refused(error).text
-        return result
-
-    guardrail = ToolInputGuardrail(guardrail_function=check, name="noclobber")
-    before = [*(tool.tool_input_guardrails or ()), guardrail]
-    invoked = with_function_tool_failure_error_handler(invoke, _log_failure) if makes_texts else invoke
-    return dataclasses.replace(tool, on_invoke_tool=invoked, tool_input_guardrails=before)
-
-
-def _log_failure(tool: FunctionTool, error: Exception, arguments: str) -> None:
-    """Log a failure that the model is told in a text, without what may be secret."""
-    logging.getLogger("openai.agents").debug("Tool %s failed: %s", tool.name, type(error).__name__)

@@ -33,7 +33,7 @@ from collections.abc import Mapping
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-from noclobber.adapters.extras import extra
+from noclobber.adapters import extra
 
 with extra("otel"):
     from opentelemetry import metrics, trace

@@ -1,8 +1,8 @@
 """
-RunTurns: the turn that a tool call of a framework's agent belongs to.
+Who calls a tool, as a framework tells it, and the turn that the call belongs to.
 
 A run has one turn. What was seen goes on counting in the next run of the same session if it is certain that
-the model still knows it (`callers`); the option `scope = "session"` makes it count where the framework does
+the model still knows it; the option `scope = "session"` makes it count where the framework does
 not say. In every other case it is forgotten, and *strictly*: a session that may have a past must read an
 existing file before it changes it (`UNREAD_FILE`), because a model that was resumed may write what it
 remembers of a version that nobody here can name.
@@ -13,6 +13,13 @@ remembers of a version that nobody here can name.
 | a session, the model's messages are all there | kept | refused if its past is not known here |
 | a session, a message is gone (rewound, forked, summarised) | forgotten | refused |
 | a session, the framework shows no messages | forgotten at the end of the run | refused |
+
+`Caller.memory` and `Caller.mark` say what the model still knows. A framework that keeps conversations can go
+back to an earlier point of one (a checkpoint, a fork, a retry), in this process or in another. Then our
+snapshot knows versions of files that this model never saw, and a write made from an older one would pass. So
+an adapter that can see the model's messages passes the ids of those that it has now, and notes each call
+under the id of the message that asked for it. If a noted message is no longer there, the model has lost what
+it saw with it.
 """
 
 from __future__ import annotations
@@ -21,19 +28,45 @@ import os
 import threading
 from collections import OrderedDict, deque
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Set
     from typing import Unpack
 
-    from noclobber.adapters.callers import Caller
     from noclobber.core.options import OptionValues
     from noclobber.guard.turn import Turn
     from noclobber.guard.workspace import Workspace
 
 MOST_RUNS = 256  # Agents whose turns are kept at once; the one that called longest ago is ended first.
 MOST_FORGOTTEN = 100_000
+
+
+class Caller(NamedTuple):
+    """Who calls; an adapter makes one for every tool call. None for what the framework does not say."""
+
+    agent_id: str = "agent"
+    """The agent's name. A subagent's instance or a parallel branch has one of its own (`branch`)."""
+    session_id: str | None = None
+    """The conversation or thread, if the run belongs to one. It may have a past in another process."""
+    run_id: str | None = None
+    """This run of the agent."""
+    call_id: str | None = None
+    """The id that the model gave to its call."""
+    branch: str = ""
+    """What tells a subagent's instance or a parallel branch from others of that name; empty: the main one."""
+    memory: Set[str] | None = None
+    """Ids of the messages that the model has now; None if the framework does not show them."""
+    mark: str | None = None
+    """The id, among those, of the message that this call belongs to."""
+
+    step: str | None = None
+    """What tells the model's message that asked for this call from others, if `mark` does not."""
+
+    @property
+    def name(self) -> str:
+        """The agent as the ledger names it: unique within the session."""
+        return f"{self.agent_id}/{self.branch[:12]}" if self.branch else self.agent_id
 
 
 class RunTurns:

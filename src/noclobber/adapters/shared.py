@@ -33,6 +33,13 @@ def run_turns(given: Any, host: str, **options: Unpack[OptionValues]) -> RunTurn
 
     `host` is the framework's name, for the ledger. The options hold for the turns, as in `Workspace.turn()`.
     """
+    if "tools" in options:
+        raise BadRequestError(
+            "",
+            "Tools of your own are no longer checked from outside. Read and write in yours by a turn: "
+            'docs/frameworks/no-framework.md, "Tools of your own".',
+            parameter="tools",
+        )
     workspace = _workspace(given)
     with _LOCK:
         wanted = checked_options(options, workspace.options)

@@ -24,7 +24,6 @@ from agent_framework import (
 
 from noclobber.adapters.agent_framework import GuardedFiles
 from tests.frameworks.driver import Call, FrameworkDriver, Received, Script
-from tests.frameworks.own_notes import NO_MOMENT, SAID, note_arguments, note_tools
 
 
 class ScriptedClient(FunctionInvocationLayer, ChatMiddlewareLayer, BaseChatClient):
@@ -141,38 +140,3 @@ class Driver(FrameworkDriver):
         if call.kind == "write":
             given["overwrite"] = True
         return f"file_access_{'replace' if call.kind == 'edit' else call.kind}", given
-
-
-class ToolsDriver(Driver):
-    """Our own tools."""
-
-    lacks: ClassVar = {}
-
-    def given(self) -> dict[str, Any]:
-        assert self._files is not None
-        return {"tools": self._files.tools(), "middleware": [self._files]}
-
-    def arguments(self, call: Call) -> tuple[str, dict[str, Any]]:
-        given = call.given()
-        if call.kind == "edit":
-            given["edits"] = [{f"{name}_string": given.pop(name) for name in ("old", "new") if name in given}]
-        return f"{call.kind}_file", given
-
-
-class OwnToolsDriver(ToolsDriver):
-    """Functions that open files themselves, with the middleware's check around them."""
-
-    lacks: ClassVar = NO_MOMENT
-
-    def _new_files(self) -> GuardedFiles | None:
-        return GuardedFiles(self.root, tools=SAID, **self.options)
-
-    def given(self) -> dict[str, Any]:
-        notes = [tool(approval_mode="never_require")(note) for note in note_tools(self.root)]
-        return {"tools": notes, "middleware": [self._files]}
-
-    def arguments(self, call: Call) -> tuple[str, dict[str, Any]]:
-        return note_arguments(call)
-
-
-VARIANTS = [ToolsDriver, OwnToolsDriver]

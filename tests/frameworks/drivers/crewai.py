@@ -18,12 +18,10 @@ from crewai import Agent, BaseLLM, Crew, Task
 from crewai.agents.agent_builder.base_agent import _LLM_TYPE_REGISTRY
 from crewai.events import crewai_event_bus
 from crewai.state import CheckpointConfig
-from crewai.tools import tool
 from crewai_tools import FileReadTool, FileWriterTool
 
-from noclobber.adapters.crewai import file_tools, guard_tool, guarded_tools
+from noclobber.adapters.crewai import file_tools
 from tests.frameworks.driver import Call, FrameworkDriver, Received, Script
-from tests.frameworks.own_notes import NO_MOMENT, SAID, note_arguments, note_tools
 
 NO_EDIT = "CrewAI has no tool of its own that edits a file"
 
@@ -63,11 +61,11 @@ _LLM_TYPE_REGISTRY["scripted"] = f"{__name__}.ScriptedLLM"
 
 
 class Driver(FrameworkDriver):
-    """CrewAI's file tools; edits are by ours."""
+    """CrewAI's file tools."""
 
     name = "crewai"
     packages = ("crewai", "crewai-tools")
-    own_lacks: ClassVar = dict.fromkeys(
+    lacks: ClassVar = dict.fromkeys(
         ("stale_edit", "fifty_parallel_calls", "crlf", "byte_order_mark", "not_utf8", "large_file"), NO_EDIT
     )
 
@@ -83,10 +81,7 @@ class Driver(FrameworkDriver):
         """What the agents are given: the one line that changes."""
         if not self.guarded:
             return [FileReadTool(base_dir=str(self.root)), FileWriterTool(base_dir=str(self.root))]
-        return [
-            *file_tools(self.root, **self.options),
-            *guarded_tools(self.root, only=["edit_file"], **self.options),
-        ]
+        return [*file_tools(self.root, **self.options)]
 
     def agent(self, script: Script, name: str) -> Agent:
         """An agent with a scripted model."""
@@ -164,35 +159,8 @@ class Driver(FrameworkDriver):
 
     def arguments(self, call: Call) -> tuple[str, dict[str, Any]]:
         given = call.given()
-        if call.kind == "edit":
-            given["edits"] = [{f"{name}_string": given.pop(name) for name in ("old", "new") if name in given}]
-            return "edit_file", given
         if call.kind == "read":
             return "read_a_files_content", {"file_path": given.pop("path", None), **given}
         if "path" in given:
             given["filename"] = given.pop("path")
         return "file_writer_tool", {**given, "overwrite": True}
-
-
-class OwnToolsDriver(Driver):
-    """Tools that open files themselves, each with `guard_tool` around it."""
-
-    lacks: ClassVar = {
-        **NO_MOMENT,
-        "resumed": "a checkpoint restores no tools of the user's own",
-    }
-
-    def tools(self) -> list[Any]:
-        return [
-            guard_tool(tool(note.__name__)(note), self.root, does, **self.options)
-            for note, does in zip(note_tools(self.root), SAID, strict=True)
-        ]
-
-    def read_part(self, path: str) -> Call:
-        return Call("read", path)
-
-    def arguments(self, call: Call) -> tuple[str, dict[str, Any]]:
-        return note_arguments(call)
-
-
-VARIANTS = [OwnToolsDriver]

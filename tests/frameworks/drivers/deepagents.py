@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import functools
 import gc
 import re
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 from deepagents import create_deep_agent
 from deepagents.backends import FilesystemBackend
-from langchain.agents import create_agent
 from langchain_core.language_models.chat_models import BaseChatModel
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
-from langchain_core.tools import StructuredTool, ToolException
 from langgraph.checkpoint.memory import InMemorySaver
 
 from noclobber.adapters.deepagents import GuardedBackend, GuardedShellBackend
-from noclobber.adapters.langchain import GuardMiddleware, guarded_tools
 from tests.frameworks.driver import Call, FrameworkDriver, Received, Script
-from tests.frameworks.own_notes import NO_MOMENT, SAID, note_arguments, note_tools
 
 _NAMES = {"path": "file_path", "content": "content", "old": "old_string", "new": "new_string"}
 
@@ -150,67 +145,7 @@ class CommandsDriver(Driver):
         self.backend = GuardedShellBackend(self.root, inherit_env=True, **self.options)
 
 
-class ToolsDriver(Driver):
-    """LangChain's `create_agent` with our own tools."""
-
-    def restart(self) -> None:
-        self._given: dict[str, Any] = {}
-        gc.collect()
-        self._given = self.given()
-
-    def given(self) -> dict[str, Any]:
-        """What the agent is given: the line that changes."""
-        return {"tools": guarded_tools(self.root, **self.options)}
-
-    def agent(self, scripts: dict[str, Any], agent: str = "agent", **more: Any) -> Any:
-        model = ScriptedModel(scripts=scripts, arguments=self.arguments)
-        return create_agent(model, checkpointer=self.saver, name=agent, **self._given, **more)
-
-    def run_together(self, scripts: Sequence[Script]) -> list[list[Received]]:
-        """It has no subagents of its own: two agents in two threads."""
-        return FrameworkDriver.run_together(self, scripts)
-
-    def read_part(self, path: str) -> Call:
-        return Call("read", path, raw={"path": path, "start_line": 1, "end_line": 20})
-
-    def arguments(self, call: Call) -> tuple[str, dict[str, Any]]:
-        given = call.given()
-        if call.kind == "edit":
-            given["edits"] = [{f"{name}_string": given.pop(name) for name in ("old", "new") if name in given}]
-        return f"{call.kind}_file", given
-
-    def shown(self, text: str) -> str:
-        return text
-
-
-class OwnToolsDriver(ToolsDriver):
-    """Tools that open files themselves, with the middleware's check around them."""
-
-    lacks: ClassVar = NO_MOMENT
-
-    def given(self) -> dict[str, Any]:
-        def told(note: Any) -> Any:
-            @functools.wraps(note)
-            def run(*args: Any, **kwargs: Any) -> Any:
-                try:
-                    return note(*args, **kwargs)
-                except FileNotFoundError as error:  # Raised, it would end the run.
-                    raise ToolException("There is no such note.") from error
-
-            return StructuredTool.from_function(run, handle_tool_error=True)
-
-        guard = GuardMiddleware(self.root, tools=SAID, **self.options)
-        return {"tools": [told(note) for note in note_tools(self.root)], "middleware": [guard]}
-
-    def read_part(self, path: str) -> Call:
-        return Call("read", path)
-
-    def arguments(self, call: Call) -> tuple[str, dict[str, Any]]:
-        return note_arguments(call)
-
-
 COMMANDS = (CommandsDriver,)
-VARIANTS = [ToolsDriver, OwnToolsDriver]
 
 
 def _request(key: str, thread: str) -> tuple[dict[str, Any], dict[str, Any]]:

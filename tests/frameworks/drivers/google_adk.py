@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import gc
 from collections.abc import AsyncGenerator, Sequence
 from typing import Any, ClassVar
@@ -17,10 +16,9 @@ from google.adk.sessions import InMemorySessionService
 from google.adk.tools.environment import EnvironmentToolset
 from google.genai import types
 
-from noclobber.adapters.google_adk import GuardedFilesPlugin, GuardedFileToolset
+from noclobber.adapters.google_adk import GuardedFilesPlugin
 from noclobber.core.light.json_text import spell_for_any_reader
 from tests.frameworks.driver import Call, FrameworkDriver, Received, Script
-from tests.frameworks.own_notes import NO_MOMENT, SAID, note_arguments, note_tools
 
 
 class ScriptedLlm(BaseLlm):
@@ -125,47 +123,4 @@ class Driver(FrameworkDriver):
         return "".join(line.split("\t", 1)[1] for line in text.splitlines(keepends=True) if "\t" in line)
 
 
-class ToolsetDriver(Driver):
-    """Our own tools as a toolset."""
-
-    def tools(self) -> list[Any]:
-        assert self._plugin is not None
-        return [GuardedFileToolset(self._plugin)]
-
-    def arguments(self, call: Call) -> tuple[str, dict[str, Any]]:
-        given = call.given()
-        if call.kind == "edit":
-            given["edits"] = [{f"{name}_string": given.pop(name) for name in ("old", "new") if name in given}]
-        return f"{call.kind}_file", given
-
-    def shown(self, text: str) -> str:
-        return text
-
-
-class OwnToolsDriver(ToolsetDriver):
-    """Functions that open files themselves, with the plugin's check around them."""
-
-    lacks: ClassVar = NO_MOMENT
-
-    def _new_plugin(self) -> GuardedFilesPlugin | None:
-        return GuardedFilesPlugin(self.root, tools=SAID, **self.options)
-
-    def tools(self) -> list[Any]:
-        def told(note: Any) -> Any:
-            @functools.wraps(note)
-            def run(*args: Any, **kwargs: Any) -> dict[str, str]:
-                try:
-                    return {"result": note(*args, **kwargs)}
-                except FileNotFoundError:  # Raised, it would end the run.
-                    return {"error": "There is no such note."}
-
-            return run
-
-        return [told(note) for note in note_tools(self.root)]
-
-    def arguments(self, call: Call) -> tuple[str, dict[str, Any]]:
-        return note_arguments(call)
-
-
-VARIANTS = [ToolsetDriver, OwnToolsDriver]
 COMMANDS = (Driver,)

@@ -31,9 +31,8 @@ from openai.types.responses import (
 )
 from openai.types.responses.response_output_item import LocalShellCall
 
-from noclobber.adapters.openai_agents import GuardedEditor, GuardedShell, guard_tool, guarded_tools
+from noclobber.adapters.openai_agents import GuardedEditor, GuardedShell, guarded_tools
 from tests.frameworks.driver import Call, FrameworkDriver, Received, Script
-from tests.frameworks.own_notes import NO_MOMENT, SAID, note_arguments, note_tools
 
 
 class OwnEditor:
@@ -186,26 +185,6 @@ class Driver(FrameworkDriver):
         return "apply_patch", {"type": "update_file", "path": call.path, "diff": f"@@\n{taken}{added}"}
 
 
-class OwnToolsDriver(Driver):
-    """Function tools that open files themselves, each with `guard_tool` around it."""
-
-    lacks: ClassVar = NO_MOMENT
-
-    def restart(self) -> None:
-        self.tools = []
-        gc.collect()
-        self.tools = [
-            guard_tool(function_tool(note), self.root, does, **self.options)
-            for note, does in zip(note_tools(self.root), SAID, strict=True)
-        ]
-
-    def read_part(self, path: str) -> Call:
-        return Call("read", path)
-
-    def arguments(self, call: Call) -> tuple[str, dict[str, Any]]:
-        return note_arguments(call)
-
-
 class CommandsDriver(Driver):
     """With `ShellTool`."""
 
@@ -257,4 +236,3 @@ class LocalCommandsDriver(CommandsDriver):
 
 
 COMMANDS = (CommandsDriver, LocalCommandsDriver)
-VARIANTS = [OwnToolsDriver]

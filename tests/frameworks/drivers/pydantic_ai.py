@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import gc
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from pydantic_ai import Agent, FunctionToolset, ModelRetry
+from pydantic_ai import Agent
 from pydantic_ai.capabilities import LocalWorkspace
 from pydantic_ai.messages import (
     ModelMessage,
@@ -22,9 +21,8 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai_harness.filesystem import FileSystem
 from pydantic_ai_harness.shell import Shell
 
-from noclobber.adapters.pydantic_ai import GuardedCalls, GuardedTools, GuardedToolset, GuardedWorkspace
+from noclobber.adapters.pydantic_ai import GuardedWorkspace
 from tests.frameworks.driver import Call, FrameworkDriver, Received, Script
-from tests.frameworks.own_notes import NO_MOMENT, SAID, note_arguments, note_tools
 
 
 class Driver(FrameworkDriver):
@@ -125,59 +123,6 @@ class Driver(FrameworkDriver):
         return text.startswith("Conflict: file ") and "has changed" in text
 
 
-class ToolsetDriver(Driver):
-    """Our own tools as a toolset."""
-
-    lacks: ClassVar = {}
-
-    def given(self) -> dict[str, Any]:
-        return {"toolsets": [GuardedToolset(self.root, **self.options)]}
-
-    def arguments(self, call: Call) -> tuple[str, dict[str, Any]]:
-        given = call.given()
-        if call.kind == "edit":
-            given["edits"] = [{f"{name}_string": given.pop(name) for name in ("old", "new") if name in given}]
-        return f"{call.kind}_file", given
-
-    def shown(self, text: str) -> str:
-        return text
-
-
-class OwnToolsDriver(ToolsetDriver):
-    """Tools that open files themselves, in a toolset with the check around it."""
-
-    lacks: ClassVar = NO_MOMENT
-
-    def notes(self) -> FunctionToolset[Any]:
-        """The tools. What one raises would end the run, so a missing note is told to the model."""
-
-        def told(note: Any) -> Any:
-            @functools.wraps(note)
-            def run(*args: Any, **kwargs: Any) -> Any:
-                try:
-                    return note(*args, **kwargs)
-                except FileNotFoundError as error:
-                    raise ModelRetry("There is no such note.") from error
-
-            return run
-
-        return FunctionToolset([told(note) for note in note_tools(self.root)])
-
-    def given(self) -> dict[str, Any]:
-        return {"toolsets": [GuardedTools(self.notes(), self.root, tools=SAID, **self.options)]}
-
-    def arguments(self, call: Call) -> tuple[str, dict[str, Any]]:
-        return note_arguments(call)
-
-
-class OwnCallsDriver(OwnToolsDriver):
-    """The same tools, with a capability that checks each call."""
-
-    def given(self) -> dict[str, Any]:
-        checks = GuardedCalls(self.root, tools=SAID, options=self.options)
-        return {"toolsets": [self.notes()], "capabilities": [checks]}
-
-
 class CommandsDriver(Driver):
     """With the harness's `Shell`."""
 
@@ -187,4 +132,3 @@ class CommandsDriver(Driver):
 
 
 COMMANDS = (CommandsDriver,)
-VARIANTS = [ToolsetDriver, OwnToolsDriver, OwnCallsDriver]

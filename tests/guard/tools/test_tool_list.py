@@ -237,6 +237,28 @@ def test_the_program_on_the_page_prints_what_the_page_says(tmp_path: Path) -> No
     assert done.stdout == printed, done.stderr
 
 
+def test_a_tool_of_ones_own_as_the_page_writes_it_is_guarded(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """N-frameworks: the recipe for tools of one's own, in any framework."""
+    page = Path(__file__).parents[3] / "docs" / "frameworks" / "no-framework.md"
+    [recipe] = re.findall(r"```python\n(.*?)```", page.read_text().partition("## Tools of your own")[2], re.S)
+    monkeypatch.chdir(root)
+    (root / "project").mkdir()
+    plan = root / "project" / "plan.md"
+    plan.write_bytes(b"- one\n")
+    names: dict[str, Any] = {}
+    exec(recipe, names)
+
+    assert names["ours"].answer("read_file", {"path": "plan.md"}).text == "- one\n"
+    plan.write_bytes(b"- theirs\n- one\n")
+    assert "STALE_FILE" in names["edit_file"]("plan.md", "one", "mine")
+    assert plan.read_bytes() == b"- theirs\n- one\n"
+    names["ours"].answer("read_file", {"path": "plan.md"})
+    assert names["edit_file"]("plan.md", "one", "mine") == "Edited plan.md."
+    names["workspace"].close()
+
+
 def test_a_call_in_another_format_is_the_programs_mistake(turn: Turn) -> None:
     """N-frameworks: no model can correct it, so it is an exception."""
     with pytest.raises(BadRequestError, match="tool_use block"):

@@ -14,7 +14,9 @@ from types import ModuleType
 import pytest
 
 import noclobber.adapters
-from noclobber.adapters.extras import extra
+from noclobber import BadRequestError
+from noclobber.adapters import _GONE, extra, gone
+from noclobber.adapters.shared import run_turns
 
 FOLDER = Path(noclobber.adapters.__file__).parent
 PROJECT = Path(__file__).parents[2]
@@ -84,3 +86,21 @@ def test_a_framework_in_another_version_is_named_with_its_extra() -> None:
         extra("x", "langchain-community"),
     ):
         import no_such_package  # type: ignore[import-not-found]  # noqa: F401
+
+
+@pytest.mark.parametrize(("framework", "name"), [(f, name) for f, names in _GONE.items() for name in names])
+def test_a_name_that_is_gone_is_an_error_that_says_what_to_do(framework: str, name: str) -> None:
+    """N-frameworks: a program of yesterday is told its way, and not that a name cannot be imported."""
+    text = (FOLDER / f"{framework}.py").read_text()
+    assert "__getattr__ = gone(__name__)" in text
+    missing = gone(f"noclobber.adapters.{framework}")
+    with pytest.raises(ImportError, match=rf"{framework}\.{name} is gone\. Instead, .*no-framework\.md"):
+        missing(name)
+    with pytest.raises(AttributeError, match="has no attribute 'other'"):
+        missing("other")
+
+
+def test_what_is_said_of_tools_of_ones_own_is_an_error_that_says_what_to_do(root: Path) -> None:
+    """N-frameworks: dropped without a word, a tool would be unguarded."""
+    with pytest.raises(BadRequestError, match=r"by a turn: docs/frameworks/no-framework\.md"):
+        run_turns(root, "x", tools=[])  # type: ignore[call-arg]
