@@ -17,7 +17,7 @@ CITATION = re.compile(
     r"|K-[A-Z]+-\d+"
     r"|N-[a-z]+(?:-[a-z]+)*"
     r"|[Rr]ulings? \d{1,2}(?:(?:, | and )(?:ruling )?\d{1,2}(?![\w-]))*"
-    r"|[Ff]indings? [SRHDCUEG]\d+(?:(?:, | and )[SRHDCUEG]\d+)*"
+    r"|[Ff]indings? [SRHDCUEGM]\d+(?:(?:, | and )[SRHDCUEGM]\d+)*"
     r")(?!\w)"
 )
 
@@ -30,7 +30,7 @@ def ids_in(text: str) -> set[str]:
         if cited[:4].lower() == "ruli":
             found |= {f"ruling {number}" for number in re.findall(r"\d+", cited)}
         elif cited[:4].lower() == "find":
-            found |= {f"finding {tag}" for tag in re.findall(r"[SRHDCUEG]\d+", cited)}
+            found |= {f"finding {tag}" for tag in re.findall(r"[SRHDCUEGM]\d+", cited)}
         else:
             found.add(cited)
     return found

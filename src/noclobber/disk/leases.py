@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import sys
 import time
 from _signal import SIGURG  # type: ignore[import-not-found]  # `signal` loads `enum`.
 from typing import TYPE_CHECKING
@@ -37,7 +38,8 @@ from noclobber.disk import filesystems
 if TYPE_CHECKING:
     from noclobber.core.clock import Patience
 
-SUPPORTED = hasattr(fcntl, "F_SETLEASE")
+# Not by what `fcntl` has: macOS has an F_SETLEASE that needs an entitlement, and another command 10.
+SUPPORTED = sys.platform == "linux"
 F_SETSIG = 10
 F_SETLEASE: int = getattr(fcntl, "F_SETLEASE", -1)
 F_GETLEASE: int = getattr(fcntl, "F_GETLEASE", -1)

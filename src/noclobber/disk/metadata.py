@@ -30,7 +30,9 @@ ACL = "system.posix_acl_access"
 GET_FLAGS, SET_FLAGS = 0x80086601, 0x40086602  # FS_IOC_GETFLAGS, FS_IOC_SETFLAGS
 KEPT_FLAGS = 0x8000CC  # c (compress), S (sync), d (no dump), A (no atime), C (no copy on write).
 PRIVILEGED = stat.S_ISUID | stat.S_ISGID
-MACOS_COPYFILE_METADATA = 0b111  # COPYFILE_ACL | COPYFILE_STAT | COPYFILE_XATTR
+# COPYFILE_ACL | COPYFILE_XATTR. Not COPYFILE_STAT: it sets the time of the old version, and builds and
+# editors would miss the change. Owner and mode are given as on Linux; flags (`chflags`) are not kept.
+MACOS_COPYFILE_METADATA = 0b101
 
 
 class Metadata(NamedTuple):
@@ -124,7 +126,7 @@ def give(
             _copy_macos_metadata(source, descriptor)
         elif sys.platform != "darwin" and (wanted.xattrs or not is_bare):
             _set_xattrs(descriptor, wanted.xattrs)
-        if mode != wanted.mode or wanted.xattrs:
+        if mode != wanted.mode or wanted.xattrs or sys.platform == "darwin":
             os.fchmod(descriptor, wanted.mode)
         if (wanted.flags or not is_bare) and _flags(descriptor) != wanted.flags:
             not_kept += () if _set_flags(descriptor, wanted.flags) else ("flags",)

@@ -14,6 +14,7 @@ import errno
 import os
 import stat
 import sys
+import unicodedata
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import NamedTuple, Protocol
@@ -183,6 +184,9 @@ def pin(root: str | None, path: str, *, make_folders: FolderRecord | bool = Fals
             except FileNotFoundError:
                 return PinnedPath(folder_fd, name, here, "" if here == asked else asked)
             if not stat.S_ISLNK(status.st_mode):
+                if sys.platform == "darwin":
+                    name = spelled_in(folder_fd, name)
+                    here = f"{folder.rstrip('/')}/{name}"
                 return PinnedPath(folder_fd, name, here, "" if here == asked else asked)
             # normpath is wrong after a link to a folder ("link/.."), so only join, and let the
             # next round's open() and folder_name() resolve it.
@@ -195,6 +199,24 @@ def pin(root: str | None, path: str, *, make_folders: FolderRecord | bool = Fals
             raise
         os.close(folder_fd)
     raise BadPathError(path, "too many symbolic links lead to one another.")
+
+
+def spelled_in(folder_fd: int, name: str) -> str:
+    """
+    Return a name as its folder has it.
+
+    APFS takes `PLAN.md` for `plan.md`, and one Unicode normal form for another. A file that has two paths
+    would be two files here: one was read, and the other one is written.
+    """
+    names = os.listdir(folder_fd)
+    if name in names:
+        return name
+    wanted = _folded(name)
+    return next((each for each in names if _folded(each) == wanted), name)
+
+
+def _folded(name: str) -> str:
+    return unicodedata.normalize("NFD", name.casefold())
 
 
 def locate(path: str, root: str | None = None) -> str:

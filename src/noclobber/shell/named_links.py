@@ -14,6 +14,7 @@ Light to import: every guarded command loads it.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterable
 
 MOST_WORDS = 200
@@ -34,6 +35,11 @@ def named_links(words: Iterable[str], cwd: str, root: str) -> set[tuple[str, str
 
 def leads_to(path: str) -> str | None:
     """Return the canonical path of what a path leads to; None if there is nothing."""
+    if sys.platform != "linux":
+        try:
+            return os.path.realpath(path, strict=True)
+        except (OSError, ValueError):
+            return None
     try:
         descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except (OSError, ValueError):

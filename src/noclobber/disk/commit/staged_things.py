@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import stat
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -63,6 +64,8 @@ def open_staged(store: Store, name: str) -> int:
 
 def strip(thing: int | str) -> None:
     """Take off what the overlay has put on a staged file or folder."""
+    if sys.platform != "linux":
+        return  # There is no overlay.
     try:
         names = os.listxattr(thing, follow_symlinks=False) if isinstance(thing, str) else os.listxattr(thing)
     except OSError:
@@ -77,6 +80,7 @@ def strip(thing: int | str) -> None:
 
 def _take_off(thing: int | str, name: str) -> None:
     """Remove an attribute of the command's own file; of one that is read-only, too."""
+    assert sys.platform == "linux"
     follow = isinstance(thing, int)  # A descriptor leads to what it is; a name is never followed.
     try:
         os.removexattr(thing, name, follow_symlinks=follow)
