@@ -24,6 +24,7 @@ from torture import (
     power,
     report,
     several,
+    two_mounts,
 )
 from torture.accounting import Account
 
@@ -68,6 +69,7 @@ def _all(args: argparse.Namespace, folder: str) -> bool:
     with open(args.figures, "w"):
         pass
     ok = mounts.run(args)
+    ok = two_mounts.run(args) and ok
     for name, part in (("several", several.run), ("counter", counter.run)):
         is_met = part(args)
         bars.note(args.figures, name, is_met=is_met)

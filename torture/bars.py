@@ -96,6 +96,7 @@ def of(noted: list[dict[str, Any]], *, seconds: float, cuts: int, kills: int) ->
         none("events that vouch for a lost version", sum(each["unreported"] for each in power)),
     ]  # fmt: skip
     others = {"several": "several files, moves, deletes", "counter": "64 agents, one counter"}
+    others |= {"two mounts": "two mounts of one folder, compared with copy and rename"}
     for part, what in {**others, "lock": "locks", "FUSE": "FUSE, at the level that is claimed"}.items():
         met = [each["is_met"] for each in noted if each["part"] == part]
         if met:

@@ -19,11 +19,12 @@ from noclobber.disk import (
     leases,
     metadata,
     mutex,
+    reach,
     reading,
     renames,
     volume_mutex,
 )
-from noclobber.disk.commit import committer, note_keys
+from noclobber.disk.commit import committer, note_keys, sweep
 from noclobber.disk.commit.rows import Change
 from noclobber.disk.file_guard import FileGuard
 from noclobber.disk.hashing import of_bytes
@@ -274,3 +275,86 @@ def test_several_files_are_refused_untouched_where_names_cannot_be_exchanged(
     assert [(root / name).read_bytes() for name in "ab"] == [b"1", b"1"]
     assert [guard.commit([each])[0].level for each in both] == ["plain", "plain"]
     assert os.listdir(root / ".noclobber/kept") == []
+
+
+@pytest.fixture
+def on_one_mount(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take this disk for FUSE: its locks stay in this kernel, so they reach no other mount."""
+    monkeypatch.setattr(filesystems, "kind_of", lambda _: "fuse")
+    monkeypatch.setattr(reach, "_known", {})
+
+
+@pytest.mark.usefixtures("on_one_mount")
+def test_where_locks_reach_one_mount_only_a_write_is_plain_and_says_so(root: Path) -> None:
+    """finding R11: what takes more than one step would be in another mount's way."""
+    guard = FileGuard(root)
+    assert guard.reach() == "mount"
+    guard.write("f", b"1", expected="ABSENT")
+    assert guard.write("f", b"2", expected=of_bytes(b"1")).level == "plain"
+    assert guard.commit([Change("f", None, of_bytes(b"2"))])[0].level == "plain"
+    guard.commit([Change("a", b"1", "ABSENT"), Change("b", b"1", "ABSENT")])
+    with pytest.raises(BadRequestError, match="one by one"):
+        guard.commit([Change("a", b"2", of_bytes(b"1")), Change("b", b"2", of_bytes(b"1"))])
+    assert [(root / name).read_bytes() for name in "ab"] == [b"1", b"1"]
+    guard.close()
+    assert os.listdir(root / ".noclobber/swap") == []
+
+
+@pytest.mark.usefixtures("on_one_mount")
+def test_what_another_mount_has_staged_or_noted_stays_as_it_is(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """finding R11: its commit may be alive, however old its files look. A name was lost when they went."""
+    there = FileGuard(root)
+    there.write("f", b"1", expected="ABSENT")
+    store = there.committer.open_store()
+    assert store is not None
+    note, prefix = store.note(root.stat()), store.new_prefix()
+    note.prepare(prefix)
+    name, staged_fd = store.create_swap(prefix, "f", of_bytes(b"1"), 0o600)
+    os.write(staged_fd, b"2")
+    os.close(staged_fd)
+    monkeypatch.setattr(sweep, "YOUNG_S", 0.0)
+    monkeypatch.setattr(note_keys, "mount_tag", lambda _: "0123abcd")
+    here = FileGuard(root)
+    here.write("f", b"3", expected=of_bytes(b"1"))
+    here.close()
+    assert note.state == b"P"
+    assert (root / ".noclobber/swap" / name).read_bytes() == b"2"
+
+
+def test_mounts_are_told_apart_by_their_number_and_by_the_boot(monkeypatch: pytest.MonkeyPatch) -> None:
+    """finding R11: two machines that were made from one image have one machine's id."""
+    first = note_keys.mount_tag(42)
+    assert note_keys.mount_tag(42) == first != note_keys.mount_tag(43)
+    monkeypatch.setattr(note_keys, "_keys", (note_keys._keys[0], b"another boot"))
+    assert note_keys.mount_tag(42) != first
+
+
+def test_a_commit_that_is_stopped_on_another_mount_is_not_taken_for_a_dead_one(tmp_path: Path) -> None:
+    """finding R11: with real mounts. The stopped one goes on, and lands."""
+    program = """
+import json, os, signal, subprocess, sys
+open("back/f", "wb").close()
+STOPS = '''
+import os, signal
+from noclobber.disk import steps
+from noclobber.disk.file_guard import FileGuard
+steps.observer = lambda step: step == "staged" and os.kill(os.getpid(), signal.SIGSTOP)
+read = FileGuard("merged").read("f")
+FileGuard("merged").write("f", b"one", expected=read.sha256)
+'''
+one = subprocess.Popen([sys.executable, "-c", STOPS])
+os.waitpid(one.pid, os.WUNTRACED)
+from noclobber.disk import lease_file
+from noclobber.disk.commit import sweep
+from noclobber.disk.file_guard import FileGuard
+lease_file.LEASE_S = sweep.YOUNG_S = 0.0
+two = FileGuard("work")
+two.write("g", b"two", expected="ABSENT")
+two.close()
+os.kill(one.pid, signal.SIGCONT)
+print(json.dumps({"code": one.wait(), "f": open("back/f").read(), "g": open("back/g").read()}))
+"""
+    found = run_in_mounts(tmp_path, "bindfs back merged && bindfs back work", program)
+    assert found == {"code": 0, "f": "one", "g": "two"}

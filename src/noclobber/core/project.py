@@ -30,6 +30,7 @@ WORKSPACE_ID_PREFIX = "workspace_id."  # And the folder's inode number: a copy m
 SWAP_FOLDER = "swap"  # Staged and displaced versions, while a commit runs.
 NOTES_FOLDER = "notes"  # What a commit is about to do, for recovery after a crash.
 MUTEX_NAME = "mutex"  # In that folder, on volumes that other machines may have mounted: see `disk.reach`.
+LEASE_NAME = "lease"  # In the swap folder, where locks reach one mount only: see `disk.lease_file`.
 KEPT_FOLDER = "kept"  # Versions that could neither be put back nor be dropped.
 OWED_FOLDER = "run/landed"  # What commands still owe to unchecked folders: see `shell.owed`.
 CLAIMS_FOLDER = "claims"  # Files that a coding agent's tool is about to write.

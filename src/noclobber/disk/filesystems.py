@@ -32,15 +32,16 @@ PROMISES: dict[Level, tuple[str, str, str]] = {
         "lose nothing. A crash can leave a mixture until the next call undoes it",
     ),
     "exchange": (
-        "macOS; files that belong to somebody else; FUSE, network and unknown filesystems that can exchange"
-        " names; other overlays",
+        "macOS; files that belong to somebody else; FUSE and network filesystems that can exchange names and"
+        " whose mutex reaches everybody; unknown ones that can exchange names; other overlays",
         "lose nothing; on other mounts and machines if the mutex reaches them, which `doctor` says",
         "bytes saved at the moment of the exchange are put back, or kept aside and reported. But a refused"
         " version is in view for a moment, and who reads it just then may save on top of it; and who has the"
         " file open or mapped and writes much later is not seen",
     ),
     "plain": (
-        "FUSE, network and unknown filesystems that cannot exchange names",
+        "FUSE, network and unknown filesystems that cannot exchange names, or whose mutex reaches one mount"
+        " only",
         "lose nothing; on other mounts and machines if the mutex reaches them, which `doctor` says",
         "a file that is put in place between the final check and the rename is lost. Bytes that are written"
         " into the old file then or later are kept aside and reported, where the filesystem has hard links;"

@@ -11,7 +11,9 @@ Whether a lock on a file excludes another machine cannot be tried from this one.
 - of other network filesystems nothing is known, and what is not known to be good is taken for bad: `mount`.
 
 `mount` means: guarded writers that come through this mount lose nothing to each other; of two mounts, or two
-machines, each may overwrite what the other has just written.
+machines, each may overwrite what the other has just written. Nobody there can tell another mount's commit
+that runs from one whose process has died. So commits are at `plain`, and each mount has notes and swap files
+of its own, which no other one touches (`note_keys.mount_tag`).
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ import os
 from typing import TYPE_CHECKING
 
 from noclobber.core.project import BESIDE_PREFIX
-from noclobber.disk import filesystems
+from noclobber.disk import filesystems, paths
 from noclobber.disk.processes import mutex_holder
 
 if TYPE_CHECKING:
@@ -40,28 +42,47 @@ def reach_of(folder: str) -> Reach:
     """Return how far the mutex of guarded writes in a folder reaches. Tried with a file, which is removed."""
     folder_fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        kind = filesystems.kind_of(folder_fd)
-        if not filesystems.is_remote(kind):
-            return "machine"
-        if kind not in ("nfs", "fuse"):
-            return "mount"
-        name = f"{BESIDE_PREFIX}reach-{os.urandom(6).hex()}"
-        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
-        first_fd = os.open(name, flags, 0o600, dir_fd=folder_fd)
-        try:
-            second_fd = os.open(name, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=folder_fd)
-            try:
-                if not _exclude(first_fd, second_fd):
-                    return "mount"
-                is_handed_on = _asks_the_server(folder_fd) if kind == "nfs" else not _is_kept_here(first_fd)
-                return "volume" if is_handed_on else "mount"
-            finally:
-                os.close(second_fd)
-        finally:
-            os.close(first_fd)
-            os.unlink(name, dir_fd=folder_fd)
+        return reach_of_open(folder_fd)
     finally:
         os.close(folder_fd)
+
+
+def reach_of_open(folder_fd: int) -> Reach:
+    """The same for an open folder."""
+    kind = filesystems.kind_of(folder_fd)
+    if not filesystems.is_remote(kind):
+        return "machine"
+    if kind not in ("nfs", "fuse"):
+        return "mount"
+    name = f"{BESIDE_PREFIX}reach-{os.urandom(6).hex()}"
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+    first_fd = os.open(name, flags, 0o600, dir_fd=folder_fd)
+    try:
+        second_fd = os.open(name, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=folder_fd)
+        try:
+            if not _exclude(first_fd, second_fd):
+                return "mount"
+            is_handed_on = _asks_the_server(folder_fd) if kind == "nfs" else not _is_kept_here(first_fd)
+            return "volume" if is_handed_on else "mount"
+        finally:
+            os.close(second_fd)
+    finally:
+        os.close(first_fd)
+        os.unlink(name, dir_fd=folder_fd)
+
+
+_known: dict[tuple[int, bytes], bool] = {}
+
+
+def is_this_mount_only(folder_fd: int) -> bool:
+    """True if nothing excludes whoever writes through another mount. What cannot be tried is not proved."""
+    mount = os.fstat(folder_fd).st_dev, paths.mount_of(folder_fd)
+    if mount not in _known:
+        try:
+            _known[mount] = reach_of_open(folder_fd) == "mount"
+        except OSError:
+            return True
+    return _known[mount]
 
 
 def _exclude(first_fd: int, second_fd: int) -> bool:

@@ -16,8 +16,9 @@ the reason, and before it:
 - `LEDGER_CUT`: this process had seen a longer chain. Somebody deleted, replaced or shortened the file.
 
 Not promised: the chain has no key, so whoever can write the file can write a new chain. A head that was
-saved elsewhere shows that (`verify(head=…)`), and a cut tail, which nothing inside the file can show. On
-network filesystems where `flock` excludes nobody, two appenders can take the same place; `verify` finds it.
+saved elsewhere shows that (`verify(head=…)`), and a cut tail, which nothing inside the file can show. Where
+`flock` reaches one mount only, appenders of two take turns by a lease (`disk.lease_file`): one that was
+stopped for longer can take the place of another; `verify` finds it.
 """
 
 from __future__ import annotations
@@ -271,6 +272,8 @@ class AgentTraceLedger:
         finally:
             # In every case: to release what is not held does nothing. Not through mutex.release(): an
             # interrupt can come on the way into a Python function, and the mutex would stay ours.
+            if handle.is_alone:
+                handle.let_others_in()
             if handle.descriptor >= 0:
                 flock(handle.descriptor, LOCK_UN)
 

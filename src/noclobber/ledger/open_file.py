@@ -35,6 +35,7 @@ GROUP_APPENDS = stat.S_IRGRP | stat.S_IWGRP
 FOR_APPENDING = os.O_RDWR | os.O_APPEND | os.O_CREAT | _CAREFULLY
 _LOCK_LEDGER = ".lock-ledger.jsonl"  # `lock.names.LEDGER_NAME`, which is above this folder.
 _REOPENINGS = 100
+_LEASE_SUFFIX = ".lease"  # After the ledger's own name: `lock.names` knows what begins with that.
 _SEAL = b',"hash":"sha256:'  # What the last member of every line begins with; `line` has the whole.
 _SEAL_BYTES = len(_SEAL) + 64 + len(b'"}\n')
 
@@ -43,7 +44,7 @@ class Handle:
     """What one process has open: a descriptor, and how the chain ended after its last append."""
 
     __slots__ = (
-        *("_clock", "_patience_s", "descriptor", "identity", "is_new"),
+        *("_clock", "_lease", "_patience_s", "descriptor", "identity", "is_alone", "is_new"),
         *("link", "lock", "path", "pid", "size", "thread"),
     )
 
@@ -59,6 +60,8 @@ class Handle:
         self.is_new = True  # Opened, and not flushed since.
         self.size = -1  # -1: another process may have appended, so the end must be read.
         self.link: Link | None = None  # The last entry that this process saw; None before the first.
+        self.is_alone = False  # On a mount whose locks reach nobody else.
+        self._lease: tuple[int, bytes] | None = None
 
     def owned(self) -> Handle:
         """Return the handle of this process, and refuse a signal handler that interrupted its own thread."""
@@ -85,6 +88,7 @@ class Handle:
             except OSError as error:
                 raise failure(self.path, "write to", error) from error
             finally:
+                self.let_others_in()
                 if self.descriptor >= 0:
                     flock(self.descriptor, LOCK_UN)
                 self.thread = -1
@@ -94,13 +98,15 @@ class Handle:
         for _ in range(_REOPENINGS):
             if self.descriptor < 0:
                 self.descriptor, self.identity = open_ledger(self.path, FOR_APPENDING)
-                self.is_new = True
+                self.is_new, self.is_alone = True, _reaches_this_mount_only(self.path, self.descriptor)
                 _OPEN.add(self)
             if not mutex.hold(self.descriptor, patience_s=self._patience_s, clock=self._clock):
                 raise self._busy()
             # The file may have been rotated or deleted since we opened it, or while we waited. No reader
             # would find a line that is written to the old one.
             try:
+                if self.is_alone:
+                    self._wait_for_other_mounts()
                 named = os.lstat(self.path)
             except FileNotFoundError:
                 named = None
@@ -109,10 +115,37 @@ class Handle:
             self.close()
         raise LedgerError(self.path, "the ledger is replaced again and again; find out which program does it")
 
+    def _wait_for_other_mounts(self) -> None:
+        """Take the lease that other mounts see, and forget what this one remembers of the file."""
+        from noclobber.disk import filesystems, lease_file
+
+        if self._lease is None:
+            folder_fd = os.open(os.path.dirname(self.path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            name = f"{os.path.basename(self.path)}{_LEASE_SUFFIX}"
+            try:
+                mine = lease_file.take(name, folder_fd, patience_s=self._patience_s, clock=self._clock)
+                if mine is None:
+                    raise self._busy()
+                self._lease, folder_fd = (folder_fd, mine), -1
+            finally:
+                if folder_fd >= 0:
+                    os.close(folder_fd)
+        filesystems.forget_cached(self.descriptor)
+
+    def let_others_in(self) -> None:
+        """Give back the lease, if there is one. The mutex is the caller's to release."""
+        if self._lease is not None:
+            from noclobber.disk import lease_file
+
+            (folder_fd, mine), self._lease = self._lease, None
+            lease_file.release(f"{os.path.basename(self.path)}{_LEASE_SUFFIX}", folder_fd, mine)
+            os.close(folder_fd)
+
     def close(self) -> None:
         """Release the mutex and close the file. The last entry seen is remembered."""
         descriptor, self.descriptor, self.size = self.descriptor, -1, -1
         _OPEN.discard(self)  # Before close(): a fork in between must not close a reused number.
+        self.let_others_in()
         if descriptor >= 0:
             try:
                 mutex.release(descriptor)
@@ -159,6 +192,20 @@ class LightLedger:
 _OPEN: set[Handle] = set()
 
 
+def _reaches_this_mount_only(path: str, descriptor: int) -> bool:
+    from noclobber.disk.filesystems import is_remote, kind_of
+
+    if not is_remote(kind_of(descriptor)):
+        return False
+    from noclobber.disk.reach import is_this_mount_only
+
+    folder_fd = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        return is_this_mount_only(folder_fd)
+    finally:
+        os.close(folder_fd)
+
+
 def _drop_inherited_handles() -> None:
     """
     Close the parent's descriptors in a forked child.
@@ -168,6 +215,9 @@ def _drop_inherited_handles() -> None:
     """
     for handle in list(_OPEN):
         os.close(handle.descriptor)
+        if handle._lease is not None:
+            os.close(handle._lease[0])
+            handle._lease = None
         handle.descriptor = handle.size = -1
         handle.lock = allocate_lock()  # Another thread of the parent may have held the old one.
         handle.pid, handle.thread = os.getpid(), -1

@@ -458,7 +458,7 @@ def land(
     patience = committer.patience()
     landed = False
     try:
-        token = os.urandom(6).hex()
+        token = section.store(folders[0]).new_token()
         for folder in folders:
             store = section.store(folder)
             section.note(folder).prepare(f"{store.prefix}swap-{token}")

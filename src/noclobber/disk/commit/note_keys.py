@@ -47,6 +47,18 @@ def machine_tag() -> str:
     return tokens(0)[0][:_TAG_DIGITS].decode()
 
 
+def mount_tag(device: int) -> str:
+    """
+    The same for one mount, where the mutex reaches nobody else; `device` is its number.
+
+    Of this boot of this machine: two that were made from one image have one machine's id, and perhaps one
+    number.
+    """
+    tokens(0)
+    key = blake2b(b"".join(_keys), digest_size=_KEY_BYTES).digest()
+    return blake2b(b"noclobber mount %d" % device, key=key, digest_size=_TAG_DIGITS // 2).hexdigest()
+
+
 def _machine_keys() -> tuple[bytes, ...]:
     found = []
     for path in _SOURCES:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from noclobber.core.project import BESIDE_PREFIX, KEPT_FOLDER, NOTES_FOLDER, STATE_FOLDER, SWAP_FOLDER
 from noclobber.disk import after_fork, forks
 from noclobber.disk.apart import make_folder_apart
-from noclobber.disk.commit import departed, journal, note_keys
+from noclobber.disk.commit import departed, journal
 from noclobber.disk.commit.store import CREATE, Store, beside_note_name
 from noclobber.disk.commit.sweep import adopt_orphans, sweep
 from noclobber.disk.paths import OPEN_FOLDER
@@ -148,7 +148,7 @@ def cut_off_elsewhere(
     """
     own_path, is_beside = (own.path, own.is_beside) if own is not None else ("", False)
     # Folders around this one on the same volume are named in the same way; others have another number anyway.
-    tag = f".{note_keys.machine_tag()}" if own is not None and own.is_remote else ""
+    tag = f".{own.tag}" if own is not None and own.tag else ""
     name = f"{status.st_ino:x}{tag}"
     note = f"{BESIDE_PREFIX}{beside_note_name(status)}{tag}"
     # `access`, because it does not raise: most of the time there is nothing, at every level.

@@ -16,7 +16,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from noclobber.core.project import STATE_FOLDER
+from noclobber.core.project import LEASE_NAME, STATE_FOLDER
 from noclobber.core.values import WriteResult
 from noclobber.disk import filesystems, forks, mutex, ordering, paths, signals, volume_mutex
 from noclobber.disk.commit import journal, open_stores, recovery
@@ -117,10 +117,11 @@ class Section:
         self._admissions: list[Admission] = []
         self._fenced: list[Guarding] = []
         self._store_of, self._patience_s, self._clock = store_of, patience_s, clock
-        self.is_exclusive = True  # False on filesystems without flock: then the level is `plain`.
+        self.is_exclusive = True  # False where the mutex excludes not everybody: then the level is `plain`.
         self.recovered: list[Recovered] = []
         self._held: list[int] = []
         self._held_for_all: list[int] = []  # Mutexes of volumes that other machines use, too.
+        self._leases: list[tuple[Store, bytes]] = []  # The same for mounts whose locks reach nobody else.
         self._stores: dict[str, Store] = {}
         self._status: dict[str, os.stat_result] = {}
         self._notes: dict[str, journal.Note] = {}
@@ -286,6 +287,9 @@ class Section:
         for folder in self.folders:
             store = self.store(folder)
             if store.is_remote:
+                # Of two mounts each may replace what the other has just verified. Whatever needs more than
+                # one step, or a second name, would be in the other's way.
+                self.is_exclusive = self.is_exclusive and not store.is_alone
                 _refuse_object_stores(folder, store.kind)
                 status = os.fstat(store.notes_fd)
                 shared[status.st_dev, status.st_ino] = folder
@@ -295,19 +299,29 @@ class Section:
             taken = volume_mutex.take(
                 store.notes_fd, store.prefix, patience_s=self._patience_s, clock=waiting
             )
-            if taken is None:
+            if taken is not None:
+                self._held_for_all.append(taken)
+            if taken is None or (store.is_alone and not self._take_lease(store, waiting)):
                 raise FileBusyError(
                     folder,
                     f"another process, here or on another machine, has been committing on this volume for"
                     f" {self._patience_s:g} s; it may be stopped. Continue or end it, then try again.",
                 )
-            self._held_for_all.append(taken)
         if shared:
             # What this machine remembers of the folders is from before the mutex: a version that somebody
             # has replaced since would be verified, and that change lost.
             for folder, descriptor in self.folders.items():
                 if self.store(folder).is_remote:
                     filesystems.ask_anew(descriptor)
+
+    def _take_lease(self, store: Store, clock: Clock) -> bool:
+        from noclobber.disk import lease_file  # Here: on a local disk nobody needs it.
+
+        name, patience_s = f"{store.prefix}{LEASE_NAME}", self._patience_s
+        taken = lease_file.take(name, store.swap_fd, patience_s=patience_s, clock=clock)
+        if taken is not None:
+            self._leases.append((store, taken))
+        return taken is not None
 
     def _recover(self) -> Wider | None:
         """Finish what dead processes left in our folders; or return what it takes to do that."""
@@ -493,6 +507,11 @@ class Section:
             self._admissions.clear()
             while self._fenced:
                 self._fenced.pop().__exit__(None, None, None)
+            while self._leases:
+                from noclobber.disk import lease_file
+
+                store, taken = self._leases.pop()
+                lease_file.release(f"{store.prefix}{LEASE_NAME}", store.swap_fd, taken)
             while self._notes:
                 folder, note = self._notes.popitem()
                 self._stores[folder].put_away(note)

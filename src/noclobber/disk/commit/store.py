@@ -72,6 +72,13 @@ class Store:
         self.device = self._status.st_dev
         self.kind = filesystems.kind_of(swap_fd)
         self.is_remote = filesystems.is_remote(self.kind)  # Then other machines may have it mounted, too.
+        self.is_alone = self.is_remote and _is_this_mount_only(notes_fd)
+        """Of other mounts nothing can be told there, so what is theirs stays as it is."""
+        self.tag = (
+            note_keys.mount_tag(self.device)
+            if self.is_alone
+            else (note_keys.machine_tag() if self.is_remote else "")
+        )
         self._owner = os.fstat(notes_fd).st_uid
         self.gives_acl = gives_acl(swap_fd)  # Then every file made here has attributes to begin with.
         self.keeper: VersionKeeper | None = None  # Takes what the sweep would remove, if it wants it.
@@ -136,7 +143,15 @@ class Store:
 
     def new_prefix(self) -> str:
         """Return how the names of one commit's swap files begin."""
-        return f"{self.prefix}swap-{os.urandom(6).hex()}"
+        return f"{self.prefix}swap-{self.new_token()}"
+
+    def new_token(self) -> str:
+        """Return what tells the swap files of one commit from those of all others."""
+        return f"{self.tag}{os.urandom(4).hex()}" if self.is_alone else os.urandom(6).hex()
+
+    def may_tidy(self, swap_name: str) -> bool:
+        """False for what may belong to a commit that runs on another mount."""
+        return not self.is_alone or swap_name.startswith(f"{self.prefix}swap-{self.tag}")
 
     def swap_name(self, prefix: str, target_name: str, expected: str | None) -> str:
         """Return what the swap file of one target is called."""
@@ -180,6 +195,8 @@ class Store:
         A commit at `plain` gives the old file a second name for a moment. After a power cut it may still have
         both, and no note says why. The caller holds the mutex of the target's folder, and nobody is at it.
         """
+        if self.is_alone:  # There no commit gives a file a second name.
+            return False
         found = False
         for entry in os.scandir(self.swap_fd):
             if entry.inode() == inode and journal.is_swap_name(entry.name, self.prefix):
@@ -243,7 +260,7 @@ class Store:
     def _note_name(self, folder: os.stat_result) -> str:
         # Not the device: its number may be another one after a reboot, and a store is for one device.
         name = f"{self.prefix}{beside_note_name(folder)}" if self.is_beside else f"{folder.st_ino:x}"
-        return f"{name}.{note_keys.machine_tag()}" if self.is_remote else name
+        return f"{name}.{self.tag}" if self.tag else name
 
     def is_under_way(self, folder: os.stat_result) -> bool:
         """True if a folder's note is in use: a commit is running there, or was cut off."""
@@ -339,6 +356,12 @@ class Store:
         for name in os.listdir(self.swap_fd):
             if name.startswith(prefix) and journal.is_swap_name(name, self.prefix) and name not in waiting:
                 self.leave_marked(name, f"{folder}/{name.partition('~')[2]}")
+
+
+def _is_this_mount_only(folder_fd: int) -> bool:
+    from noclobber.disk.reach import is_this_mount_only  # Here: on a local disk nobody asks.
+
+    return is_this_mount_only(folder_fd)
 
 
 def beside_note_name(folder: os.stat_result) -> str:

@@ -185,7 +185,11 @@ def orphans(store: Store, now_s: float) -> list[str]:
     All but those that wait here, those that a note in use names, and those so young that their note may
     not be written yet.
     """
-    names = [name for name in os.listdir(store.swap_fd) if name.startswith(f"{store.prefix}swap-")]
+    names = [
+        name
+        for name in os.listdir(store.swap_fd)
+        if name.startswith(f"{store.prefix}swap-") and store.may_tidy(name)
+    ]
     if not names:
         return []
     waiting = {displaced.name for displaced in tuple(store.waiting)}
@@ -214,7 +218,7 @@ def _prefixes_in_use(store: Store) -> tuple[str, ...]:
 
 def _drop_books(store: Store, now_s: float) -> None:
     """Remove records of commits that are over, whose processes were killed before they could do it."""
-    opened = f".{BOOK_PREFIX}"
+    opened = f"{store.tag and f'.{store.tag}'}.{BOOK_PREFIX}"  # Other machines' notes cannot be read here.
     books = [name for name in os.listdir(store.notes_fd) if name.startswith(store.prefix) and opened in name]
     if not books:
         return
