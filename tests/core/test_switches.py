@@ -10,7 +10,7 @@ import pytest
 
 from noclobber import BadRequestError, ReservedFileError, Workspace
 from noclobber.core.options import options
-from noclobber.core.switches import HOOK_FILES, HOOK_FOLDERS, is_switch, runtime_folder
+from noclobber.core.switches import HOSTS, is_switch, runtime_folder
 from noclobber.guard.policies import _is_reserved
 from tests.mcp.conftest import Connect, connect, workspaces
 from tests.rigs.hooks import HookRig, refusal
@@ -36,10 +36,14 @@ def linked(switch: Path, name: Path) -> bytes:
     return switch.read_bytes()
 
 
-SWITCHES = ("noclobber.toml", *HOOK_FILES, *(f"{folder}/any.js" for folder in HOOK_FOLDERS))
+SWITCHES = tuple(
+    f"{host}/{name}" if "." in name else f"{host}/{name}/any.js"
+    for host, names in HOSTS.items()
+    for name in names
+)
 
 
-@pytest.mark.parametrize("switch", [name for name in SWITCHES if name != "noclobber.toml"])
+@pytest.mark.parametrize("switch", SWITCHES)
 @pytest.mark.parametrize("place", ["project", "home"])
 def test_a_hard_link_to_a_switch_is_the_switch(
     rig: HookRig, root: Path, home: Path, connect: Connect, switch: str, place: str

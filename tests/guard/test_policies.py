@@ -250,7 +250,9 @@ HOME = os.path.expanduser("~")
         ("/ws/.claude/commands/x.md", "ALLOW"),
         ("/ws/.github/hooks-of-ours/x", "ALLOW"),
         ("/ws/.git/config", "ALLOW"),
-        ("/ws/sub/noclobber.toml", "ALLOW"),
+        ("/ws/sub/noclobber.toml", "RESERVED_FILE"),
+        ("/noclobber.toml", "RESERVED_FILE"),
+        ("/other/project/.claude/settings.json", "RESERVED_FILE"),
         ("/ws/docs/noclobber.md", "ALLOW"),
     ],
 )

@@ -60,6 +60,12 @@ class Facts(NamedTuple):
     """True if the agent's own command made what is there, and the agent has not read it since."""
     is_switch_by_link: bool = False
     """True if the file is a hard link to one that agents must not change."""
+    switch_places: frozenset[str] | None = None
+    """Where switches are that no name tells; None: the rule has to look."""
+    is_around: bool = False
+    """True for a link or a folder: what is, or would be, below its name counts."""
+    comes_with: str | None = None
+    """The folder that a command made, or removed, with this file in it."""
 
 
 def gather(

@@ -45,6 +45,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from noclobber.core.actions import DELETE, EDIT, WRITE, Action
 from noclobber.core.options import DEFAULTS
+from noclobber.core.switches import places_of
 from noclobber.core.values import WHOLE
 from noclobber.disk.commit.change_set import ReliedOn, TreeRow, expected_of, hash_and_status
 from noclobber.disk.commit.flushing import UnflushedError
@@ -249,6 +250,7 @@ class _Judging:
         self.own: dict[str, bytes] = {}
         """Files whose whole new content, or what was added to it, is in the command's text: their bytes."""
         self._folders: dict[str, bool] = {}
+        self._switch_places = places_of(changes.root)
         self._run_folder = f"{folder_of(changes.root)}/{command.run_id}"
         self._made_files: set[str] = set()
         self._ways: dict[str, str] = {}
@@ -307,7 +309,7 @@ class _Judging:
         inside: list[CommandFile] = []
         for inner in TreeChanges(self._changes.root, (change,)).files():
             full = f"{self._changes.root}/{inner.path}"
-            now = self._judged(inner, full)
+            now = self._judged(inner, full, comes_with=path)
             after = DELETED if is_gone else _made(inner)
             above = lstat(os.path.dirname(full)) if is_gone else None
             inside.append(CommandFile(inner, full, now, after, 0 if above is None else above.st_mode))
@@ -331,7 +333,7 @@ class _Judging:
         self._rows.append(row)
         return inside
 
-    def _judged(self, change: TreeChange, path: str) -> str:
+    def _judged(self, change: TreeChange, path: str, *, comes_with: str | None = None) -> str:
         """Ask the policies about one file; return what is there now, and note if it is stale."""
         turn, command = self._turn, self._command
         kind = STALE_ACTIONS[change.action]
@@ -363,6 +365,9 @@ class _Judging:
             is_memory_lost=self._is_lost and not is_git,
             names=0 if now == ABSENT else None if status is None else status.st_nlink,
         ).facts
+        facts = facts._replace(
+            switch_places=self._switch_places, is_around=change.kind != FILE, comes_with=comes_with
+        )
         # Also of a file whose hash is known: what the command read may be another version, or the agent's own
         # of another command that ran at the same time.
         if not self._is_as_it_began(change, path, now, status):

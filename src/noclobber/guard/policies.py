@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from noclobber.core.actions import CREATE, EDIT, MOVE, READ, WRITE
-from noclobber.core.switches import holds_switch, is_below, is_switch
+from noclobber.core.switches import base_of, holds_switch, is_at, is_below, is_switch
 from noclobber.core.values import ALLOW, Decision
 from noclobber.disk.paths import is_reserved
 from noclobber.errors import (
@@ -94,9 +94,9 @@ def switches(facts: Facts) -> Decision:
             ),
         )
     for path in _names(facts):
-        is_moved = facts.kind in (MOVE, CREATE)
+        is_moved = facts.kind in (MOVE, CREATE) or facts.is_around
         if options.switches == "reserved" and (
-            is_switch(path, facts.root) or (is_moved and holds_switch(path, facts.root))
+            _is_switch(path, facts) or (is_moved and holds_switch(path, facts.root))
         ):
             reason = "It decides whether and how agents are checked, so agents do not change it."
         elif _is_reserved(path, facts.root, options.reserved or (), is_moved=is_moved):
@@ -105,6 +105,14 @@ def switches(facts: Facts) -> Decision:
             continue
         return Decision(False, ReservedFileError(facts.path, f"{reason} Ask a person to change it."))
     return ALLOW
+
+
+def _is_switch(path: str, facts: Facts) -> bool:
+    """True for a switch, unless it comes, or goes, with the whole folder whose sessions it decides about."""
+    if facts.comes_with is None or (base := base_of(path.casefold())) is None:
+        return is_switch(path, facts.root, facts.switch_places)
+    is_here = base == facts.root.casefold() or is_at(path.casefold(), facts.switch_places or frozenset())
+    return is_here or not is_below(base, facts.comes_with.casefold())
 
 
 def _is_reserved(path: str, root: str, reserved: tuple[str, ...], *, is_moved: bool) -> bool:

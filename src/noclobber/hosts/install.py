@@ -14,6 +14,8 @@ from __future__ import annotations
 import os
 from typing import Any, NamedTuple
 
+from noclobber.core import own_state
+from noclobber.core.switches import INSTALLED
 from noclobber.disk import hashing
 from noclobber.disk.commit.committer import replace_if_unchanged
 from noclobber.errors import ABSENT, AccessDeniedError, NotAFileError, RefusalError, StaleFileError
@@ -98,9 +100,15 @@ def read_text(path: str) -> str | None:
 
 
 def write(change: ConfigChange) -> None:
-    """Make a change; `StaleFileError` if the text is no longer what it was."""
+    """
+    Make a change; `StaleFileError` if the text is no longer what it was.
+
+    The file is on the list of what was installed from then on, so that no agent changes it, wherever it is.
+    """
+    place = os.fsencode(os.path.realpath(change.path))
     if change.after is None:
         _delete(change)
+        own_state.remove(INSTALLED, own_state.name_of(place))
         return
     expected = ABSENT if change.before is None else hashing.of_bytes(change.before.encode())
     if change.before is not None and not os.access(change.path, os.W_OK):
@@ -109,6 +117,10 @@ def write(change: ConfigChange) -> None:
             change.path, "it is read-only, so it was not changed. Make it writable first."
         )
     replace_if_unchanged(change.path, expected, change.after.encode())
+    try:
+        own_state.add(INSTALLED, place, place)
+    except OSError:
+        pass  # A home that cannot be written to: then the usual names have to do.
 
 
 def _delete(change: ConfigChange) -> None:
