@@ -224,6 +224,29 @@ def live(root: str, *, clock: Clock = SYSTEM_CLOCK) -> list[Claim]:
     return found
 
 
+class InOrder:
+    """
+    A `with` under the mutex of a file's folder, for two hosts that report on one file at the same moment.
+
+    One that is busy for seconds is not waited for any longer: then what is inside is done all the same.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path, self._mutex_fd = path, -1
+
+    def __enter__(self) -> None:
+        try:
+            self._mutex_fd = os.open(os.path.dirname(self._path), OPEN_FOLDER)
+            _hold(self._mutex_fd, self._path, SYSTEM_CLOCK)
+        except (OSError, FileBusyError):
+            pass
+
+    def __exit__(self, *_: object) -> None:
+        if self._mutex_fd >= 0:
+            _let_go(self._mutex_fd)
+            os.close(self._mutex_fd)
+
+
 # -- inside -----------------------------------------------------------------------------------------
 
 

@@ -49,7 +49,7 @@ def follow_formatter(change: StaleChange) -> Resolution | None:
 
     # Our own write is on record about when it was noted; one of others in that moment may be what is there.
     since_s = own.since_s - RIGHT_AFTER_S
-    if is_written_by_others(change.root, current.path, own.owner, since_s):
+    if is_written_by_others(change.root, current.path, own.owner, since_s) is not False:
         return None
     return Resolution(current.sha256)
 

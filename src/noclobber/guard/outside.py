@@ -524,37 +524,41 @@ class Outside:
                 return lost.told(looked.path)
         if not is_own and not looked.action.is_certain and found == before:
             return None  # The call may have been about something else.
-        is_overtaken = is_own and self._is_overtaken(looked.path, asked_at_s)
-        if not is_overtaken and (is_own or is_formatted):
-            seen = seen_after(looked) if looked.action.kind == EDIT else WHOLE
-            written = outcome.sha256 if is_formatted else None
-            after = ABSENT if is_gone else found
-            self._landed(looked, before, after, seen, written=written, lost=lost, merged=merged)
-            if is_formatted:
-                self._note_formatted(looked)
-            return None if lost is None else lost.told(looked.path)
-        looked.snapshot.saw_unknown(looked.name, looked.path)
-        before = ABSENT if before == DELETED else before
-        if outcome.sha256 is None or None in together:
-            # Nothing was foreseen, so nothing is proven either: it must be read.
-            turn.recorder.landed(self.call, looked.path, before, found, turn.outside_level)
-            return None
-        looked.snapshot.refused(looked.name, looked.path, None, UNKNOWN)
-        self._record_race(looked.path, before, outcome.sha256, found, lost)
+        with claims.InOrder(looked.path):
+            is_overtaken = is_own and self._is_overtaken(looked.path, asked_at_s, before)
+            if not is_overtaken and (is_own or is_formatted):
+                seen = seen_after(looked) if looked.action.kind == EDIT else WHOLE
+                written = outcome.sha256 if is_formatted else None
+                after = ABSENT if is_gone else found
+                self._landed(looked, before, after, seen, written=written, lost=lost, merged=merged)
+                if is_formatted:
+                    self._note_formatted(looked)
+                return None if lost is None else lost.told(looked.path)
+            looked.snapshot.saw_unknown(looked.name, looked.path)
+            before = ABSENT if before == DELETED else before
+            if outcome.sha256 is None or None in together:
+                # Nothing was foreseen, so nothing is proven either: it must be read.
+                turn.recorder.landed(self.call, looked.path, before, found, turn.outside_level)
+                return None
+            looked.snapshot.refused(looked.name, looked.path, None, UNKNOWN)
+            self._record_race(looked.path, before, outcome.sha256, found, lost)
         return StaleFileError(looked.path, before if is_overtaken else outcome.sha256, found)
 
-    def _is_overtaken(self, path: str, asked_at_s: float) -> bool:
+    def _is_overtaken(self, path: str, asked_at_s: float, seen: str) -> bool:
         """
-        True if another agent took the claim over and wrote: then equal bytes do not say whose they are.
+        True if another agent has written meanwhile: then equal bytes do not say whose they are.
 
-        Two that count from three both write four, and one of the two is not counted (E1).
+        Two that count from three both write four, and one of the two is not counted (E1). Others wait for a
+        claim for a while only; and the one that took it over may tell of its write later than we do.
         """
-        turn = self.turn
-        if claims.is_held(turn.root, path, turn.owner):
-            return False
-        from noclobber.ledger.last_writer import is_written_by_others  # Here: a claim is seldom lost.
+        turn, call = self.turn, self.call
+        from noclobber.ledger.last_writer import (
+            is_written_by_others,
+        )  # Here: a hook before a call needs it not.
 
-        return is_written_by_others(turn.root, path, turn.owner, asked_at_s)
+        me = f"{call.host or ''}/{call.session_id or ''}/{call.agent_id or ''}"
+        found = is_written_by_others(turn.root, path, me, asked_at_s, seen)
+        return not claims.is_held(turn.root, path, turn.owner) if found is None else found
 
     def _record_race(
         self, path: str, before: str, expected: str, found: str, lost: Overwritten | None

@@ -63,6 +63,7 @@ LOADED = (
     "hook.held_bytes",
     "hook.notices",
     "hook.turn",
+    "ledger.last_writer",
     "ledger.ledger",
     "ledger.line",
     "ledger.open_file",

@@ -17,6 +17,7 @@ from noclobber.ledger.chosen import last_lines_of
 from noclobber.ledger.root import relative
 
 KINDS = ("MUTATION", "MUTATION_RACE")
+WATCHED = "watched"  # The level of such changes (`shell/watched`).
 REFUSALS = ("MUTATION_CONFLICT", "MUTATION_REFUSED")
 TAIL_BYTES = 256 << 10  # How far back the ledger is searched.
 
@@ -55,12 +56,18 @@ def last_writer(root: str, path: str, sha256: str) -> LastWriter | None:
     return None
 
 
-def is_written_by_others(root: str, path: str, owner: str, since_s: float) -> bool:
-    """True if another agent's write to a file is on record since a moment, or if the record cannot say."""
+def is_written_by_others(root: str, path: str, owner: str, since_s: float, seen: str = "") -> bool | None:
+    """
+    Return whether another agent's write to a file is on record since a moment; None if it cannot be told.
+
+    `owner`: the own host, session and agent. `seen`: what was there at that moment, if the change since
+    then is the own one. Then two kinds are not counted: the write that left that and was recorded just after
+    it, and what only changed while another agent's command ran, which may be the own change.
+    """
     try:
         lines = last_lines_of(root, TAIL_BYTES)
     except RefusalError:
-        return True
+        return None
     named, since = relative(root, path), iso8601(since_s)
     for line in reversed(lines):
         try:
@@ -70,11 +77,14 @@ def is_written_by_others(root: str, path: str, owner: str, since_s: float) -> bo
             payload, who = event["payload"], event.get("identity", {})
             writer = "/".join(who.get(member) or "" for member in ("host", "session_id", "agent_id"))
             is_about = named in (payload.get("target_file"), payload.get("destination"))
-            if is_about and event["action_type"] not in REFUSALS and writer != owner:
+            left = payload.get("after_hash", payload.get("expected_hash"))
+            is_before = seen and (payload.get("level") == WATCHED or left == f"sha256:{seen}")
+            if is_about and event["action_type"] not in REFUSALS and writer != owner and not is_before:
                 return True
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             continue  # Half a line, or not one of ours.
-    return sum(map(len, lines)) + len(lines) > TAIL_BYTES // 2  # It may begin before what was read of it.
+    # It may begin before what was read of it.
+    return None if sum(map(len, lines)) + len(lines) > TAIL_BYTES // 2 else False
 
 
 def plain_name(value: object) -> str:
