@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from noclobber.core.light.globs import Globs
-from noclobber.disk import after_fork
+from noclobber.disk import after_fork, small_file
 from noclobber.disk.git_folders import GitFolders
 from noclobber.disk.hashing import of_bytes
 from noclobber.disk.ignored import GitIgnore
@@ -244,13 +244,8 @@ class _Many:
 
 def _count(versions: Versions, added_bytes: int) -> int:
     """Count what was added; return how much it is since the last look at the bounds."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    descriptor = os.open(f"{versions.path}/{_ADDED}", flags, 0o600)
-    try:
-        os.write(descriptor, b"." * -(-added_bytes // _COUNTED_BYTES))
-        return os.fstat(descriptor).st_size * _COUNTED_BYTES
-    finally:
-        os.close(descriptor)
+    dots = b"." * -(-added_bytes // _COUNTED_BYTES)
+    return small_file.append(f"{versions.path}/{_ADDED}", dots) * _COUNTED_BYTES
 
 
 def _tidied_at_s(versions: Versions) -> float:
@@ -262,5 +257,5 @@ def _tidied_at_s(versions: Versions) -> float:
 
 def _leave_stamp(versions: Versions, now_s: float) -> None:
     path = f"{versions.path}/{_STAMP}"
-    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+    small_file.append(path, b"")
     os.utime(path, (now_s, now_s), follow_symlinks=False)

@@ -19,17 +19,15 @@ from __future__ import annotations
 
 import os
 import stat
+import sys
 from collections.abc import Callable, Iterator
 from typing import NamedTuple, TypeVar
 
 from noclobber.core.project import STATE_FOLDER, VERSIONS_PREFIX
-from noclobber.disk import hashing
-from noclobber.disk.reading import LOOK, read_all
+from noclobber.disk import hashing, small_file
 
 Result = TypeVar("Result")
 
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _HEX = frozenset("0123456789abcdef")
 _TEMPORARY = "new-"
 DAY_S = 86_400.0
@@ -63,17 +61,12 @@ class Versions:
         """Raises `FileNotFoundError` without `make` if there is none, or another `OSError`."""
         self.path = f"{root}/{STATE_FOLDER}/{VERSIONS_PREFIX}{os.geteuid()}"
         self._held: dict[str, int] | None = None
-        if make:
-            try:
-                os.mkdir(self.path, 0o700)
-            except FileExistsError:
-                pass
         try:
-            self._folder_fd = os.open(self.path, _FOLDER)
+            self._folder_fd = small_file.open_folder(self.path, make=make)
         except NotADirectoryError:
             raise VersionsUnusableError(f"{self.path} is not a folder. Remove it.") from None
         status = os.fstat(self._folder_fd)
-        if status.st_uid != os.geteuid() or status.st_mode & 0o077:
+        if not small_file.is_private(status):
             self.close()
             raise VersionsUnusableError(
                 f"{self.path} must belong to you and be closed to others. Remove it, or chmod it to 700."
@@ -113,20 +106,11 @@ class Versions:
     def add(self, data: bytes, sha256: str) -> None:
         """Keep some bytes, without a look whether they are kept already."""
         name = f"{_TEMPORARY}{os.urandom(8).hex()}"
-        descriptor = os.open(name, _CREATE, 0o600, dir_fd=self._folder_fd)
+        small_file.create(name, data, self._folder_fd)
         try:
-            try:
-                left = memoryview(data)
-                while left:
-                    left = left[os.write(descriptor, left) :]
-            finally:
-                os.close(descriptor)
             self.take(name, self._folder_fd, sha256)
         except BaseException:
-            try:
-                os.unlink(name, dir_fd=self._folder_fd)
-            except FileNotFoundError:
-                pass
+            small_file.remove(name, self._folder_fd)
             raise
 
     def take(self, name: str, folder_fd: int, sha256: str) -> None:
@@ -139,7 +123,7 @@ class Versions:
         held = self._held
         part_fd = held.get(part, -1) if held is not None else -1
         if part_fd < 0:
-            part_fd = self._made_part(part)
+            part_fd = small_file.open_folder(part, self._folder_fd, make=True)
             if held is not None:
                 held[part] = part_fd
         try:
@@ -159,19 +143,9 @@ class Versions:
         for part_fd in (held or {}).values():
             os.close(part_fd)
 
-    def _made_part(self, part: str) -> int:
-        try:
-            return self._part(part)
-        except FileNotFoundError:
-            try:
-                os.mkdir(part, 0o700, dir_fd=self._folder_fd)
-            except FileExistsError:
-                pass
-            return self._part(part)
-
     def _part(self, part: str) -> int:
         """Open a folder of versions: no link, which may have come with the project and lead out of it."""
-        return os.open(part, _FOLDER, dir_fd=self._folder_fd)
+        return small_file.open_folder(part, self._folder_fd)
 
     def _at_its_places(self, sha256: str, ask: Callable[[int, str], Result | None]) -> Result | None:
         """Ask about a version, by folder and name, where it is kept and then where it used to be."""
@@ -327,18 +301,9 @@ class Versions:
 
 def _read(name: str, folder_fd: int, sha256: str, most_bytes: int | None) -> bytes | None:
     try:
-        descriptor = os.open(name, LOOK, dir_fd=folder_fd)
+        data = small_file.read(name, folder_fd, most_bytes=sys.maxsize if most_bytes is None else most_bytes)
     except OSError:
         return None
-    try:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode) or (most_bytes is not None and status.st_size > most_bytes):
-            return None
-        data = read_all(descriptor)
-    except OSError:
-        return None
-    finally:
-        os.close(descriptor)
     return data if hashing.of_bytes(data) == sha256 else None
 
 

@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from noclobber.core.light import c_library
 from noclobber.core.project import KEPT_FOLDER, STATE_FOLDER
-from noclobber.disk import forks, hashing, leases
+from noclobber.disk import forks, hashing, leases, small_file
 from noclobber.disk.reading import KEPT_BYTES, LOOK, look_at, read_all
 from noclobber.errors import ABSENT
 
@@ -51,7 +51,6 @@ SMALL_BYTES = 1 << 16  # Read at each look: two changes within a tick of the clo
 PAGE_BYTES = 4096  # What the kernel copies under one lock.
 _WAKE = _signal.SIGURG  # Ignored where it is not waited for.
 _F_NOTIFY: int = getattr(fcntl, "F_NOTIFY", -1)
-_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class WatchedFile(NamedTuple):
@@ -348,15 +347,9 @@ def copy(watch: Watch, file: WatchedFile, data: bytes) -> str:
     if os.path.islink(folder):
         return ""  # It may have come with the project, and lead anywhere.
     try:
-        descriptor = os.open(f"{name}~", _NEW, 0o600)
+        small_file.create(f"{name}~", data)
     except OSError:
         return ""
-    try:
-        left = memoryview(data)
-        while left:
-            left = left[os.write(descriptor, left) :]
-    finally:
-        os.close(descriptor)
     os.rename(f"{name}~", name)  # Whole, or not there.
     return name
 

@@ -37,7 +37,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from noclobber.core.clock import SYSTEM_CLOCK
 from noclobber.core.light.json_text import parse, spell
 from noclobber.core.project import CLAIMS_FOLDER, COORDINATOR, STATE_FOLDER
-from noclobber.disk import hashing, mutex
+from noclobber.disk import hashing, mutex, small_file
 from noclobber.disk.paths import OPEN_FOLDER
 from noclobber.errors import ClaimedError, FileBusyError, claimed_error
 
@@ -58,8 +58,6 @@ HOOKS_WAIT_TIMES = 3
 PATIENCE_S = 2.0
 MUTEX_PATIENCE_S = 5.0
 NAP_S = 0.01
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_WRITE = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 MOST_BYTES = 1 << 16
 
 
@@ -368,7 +366,7 @@ def _version(path: str) -> str:
 
 def _read(file: str, path: str) -> Claim | None:
     try:
-        descriptor = os.open(file, _READ)
+        descriptor = os.open(file, small_file.READ)
     except OSError:
         return None
     try:
@@ -387,14 +385,9 @@ def _read(file: str, path: str) -> Claim | None:
 
 
 def _write(claim: Claim) -> None:
-    # In place, under the mutex; a rename over an old one would be flushed to the disk at once.
+    # In place, under the mutex.
     data = spell(list(claim[:5])).encode("utf-8", "backslashreplace")
-    descriptor = os.open(claim.file, _WRITE, 0o644)
-    try:
-        os.write(descriptor, data)
-        os.ftruncate(descriptor, len(data))
-    finally:
-        os.close(descriptor)
+    small_file.write_over(claim.file, data, mode=0o644)
 
 
 def _remove(claim: Claim) -> bool:

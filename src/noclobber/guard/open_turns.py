@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from noclobber.core.clock import iso8601
 from noclobber.core.project import TURNS_FOLDER
-from noclobber.disk import after_fork, forks
+from noclobber.disk import after_fork, forks, small_file
 from noclobber.disk.paths import OPEN_FOLDER
 from noclobber.disk.processes import GONE, ProcessIdentity, fate, identify
 from noclobber.errors import TurnClosedError
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 MAX_BYTES = 1 << 20  # Of one process's file: thousands of turns.
 MAX_NAME_LETTERS = 96  # Of an agent's name, and so on.
 _CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
-_LOOK = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
 class ShownTurn(NamedTuple):
@@ -178,11 +177,7 @@ def _files(state_folder: str) -> list[str]:
 def _read(file: str) -> tuple[str, list[ShownTurn]]:
     """Return what became of a file's process, and its turns. What is not (yet) whole says nothing."""
     try:
-        descriptor = os.open(file, _LOOK)
-        try:
-            told = json.loads(os.read(descriptor, MAX_BYTES))
-        finally:
-            os.close(descriptor)
+        told = json.loads(small_file.read(file, most_bytes=MAX_BYTES))
         process = ProcessIdentity(*told["process"])
         state = fate(process)
         return state, [

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from noclobber.core.clock import SYSTEM_CLOCK
 from noclobber.core.light.json_text import parse, spell
-from noclobber.disk import hashing
-from noclobber.hook.session_memory import MOST_BYTES, open_runtime, stage
+from noclobber.disk import hashing, small_file
+from noclobber.hook.session_memory import open_runtime
 
 if TYPE_CHECKING:
     from noclobber.hosts.event import Event
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 RUN = "run"
 LIFE_S = 24 * 3600.0  # A permission dialogue may be open overnight.
 MOST_COMMAND = 1 << 18
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class GuardedCall(NamedTuple):
@@ -63,13 +62,9 @@ def leave(event: Event, root: str, *, is_plain: bool, launch: str = "") -> None:
     )
     prefix = _prefix(event.host, launch or event.session_id)
     name = f"{prefix}{_key(event.command)}.{_short(event.call_id or '')}"
-    runtime_fd = open_runtime()
-    try:
-        staged = stage(runtime_fd, name, spell(list(call)).encode("utf-8", "surrogatepass"))
+    with small_file.closing(open_runtime()) as runtime_fd:
         # Whole, or not there: the shell may look at any moment.
-        os.rename(staged, name, src_dir_fd=runtime_fd, dst_dir_fd=runtime_fd)
-    finally:
-        os.close(runtime_fd)
+        small_file.publish(name, spell(list(call)).encode("utf-8", "surrogatepass"), runtime_fd)
 
 
 def take(host: str, session_id: str, command: str, *, is_exact: bool = False) -> GuardedCall | None:
@@ -79,8 +74,7 @@ def take(host: str, session_id: str, command: str, *, is_exact: bool = False) ->
     `is_exact`: it must be this command's, or that of a command which is in this text.
     """
     prefix = _prefix(host, session_id)
-    runtime_fd = open_runtime()
-    try:
+    with small_file.closing(open_runtime()) as runtime_fd:
         dated = []
         for name in os.listdir(runtime_fd):
             if name.startswith(prefix) and name.count(".") == prefix.count(".") + 1:
@@ -102,17 +96,11 @@ def take(host: str, session_id: str, command: str, *, is_exact: bool = False) ->
             if found is not None and SYSTEM_CLOCK.now_s() - left_at_s < LIFE_S:
                 return found
         return None
-    finally:
-        os.close(runtime_fd)
 
 
 def _read(runtime_fd: int, name: str) -> GuardedCall | None:
     try:
-        descriptor = os.open(name, _READ, dir_fd=runtime_fd)
-        try:
-            values: Any = parse(os.read(descriptor, MOST_BYTES).decode("utf-8", "surrogatepass"))
-        finally:
-            os.close(descriptor)
+        values: Any = parse(small_file.read(name, runtime_fd).decode("utf-8", "surrogatepass"))
         return GuardedCall(*values)
     except (OSError, ValueError, TypeError):
         return None

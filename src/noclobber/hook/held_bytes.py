@@ -15,10 +15,10 @@ from __future__ import annotations
 
 import os
 
+from noclobber.disk import small_file
+
 MOST_BYTES = 256 << 10
 PLACES = 256
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_WRITE = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _DIGITS = 64
 
 
@@ -27,15 +27,13 @@ def hold(folder_fd: int, path: str, sha256: str, data: bytes) -> bool:
     if len(data) > MOST_BYTES or _is_secret(path):
         return False
     try:
-        descriptor = os.open(_place(sha256), _WRITE, 0o600, dir_fd=folder_fd)
-        try:
+        opened = os.open(_place(sha256), small_file.WRITE, 0o600, dir_fd=folder_fd)
+        with small_file.closing(opened) as descriptor:
             # The hash last: a kill in the middle leaves bytes that are nobody's.
             os.pwrite(descriptor, b"-" * _DIGITS, 0)
             held = os.pwrite(descriptor, data, _DIGITS) == len(data)
             os.ftruncate(descriptor, _DIGITS + len(data))
             return held and os.pwrite(descriptor, sha256.encode(), 0) == _DIGITS
-        finally:
-            os.close(descriptor)
     except OSError:
         return False
 
@@ -48,11 +46,7 @@ def held(folder_fd: int, sha256: str | None) -> bytes | None:
 def held_like(folder_fd: int, sha256: str) -> bytes | None:
     """Return the bytes of a version whose hash begins so (two digits at least), None if they are not held."""
     try:
-        descriptor = os.open(_place(sha256), _READ, dir_fd=folder_fd)
-        try:
-            data = os.read(descriptor, _DIGITS + MOST_BYTES + 1)
-        finally:
-            os.close(descriptor)
+        data = small_file.read(_place(sha256), folder_fd, most_bytes=_DIGITS + MOST_BYTES)
     except OSError:
         return None
     return data[_DIGITS:] if data[: len(sha256)] == sha256.encode() else None

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from noclobber.core.clock import SYSTEM_CLOCK, iso8601
 from noclobber.core.light.json_text import parse, spell
 from noclobber.core.project import COORDINATOR
-from noclobber.disk import hashing
+from noclobber.disk import hashing, small_file
 from noclobber.errors import (
     BadRequestError,
     HookFailedError,
@@ -457,18 +457,9 @@ def _log(host_name: str, event: Event | None, data: bytes, error: Exception) -> 
         from noclobber.hook.session_memory import open_runtime
 
         line = _line(host_name, event, data, error)
-        runtime_fd = open_runtime()
-        try:
-            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-            log_fd = os.open(LOG_NAME, flags, 0o600, dir_fd=runtime_fd)
-            try:
-                if os.fstat(log_fd).st_size > LOG_BYTES:
-                    os.rename(LOG_NAME, f"{LOG_NAME}.1", src_dir_fd=runtime_fd, dst_dir_fd=runtime_fd)
-                os.write(log_fd, line)
-            finally:
-                os.close(log_fd)
-        finally:
-            os.close(runtime_fd)
+        with small_file.closing(open_runtime()) as runtime_fd:
+            if small_file.append(LOG_NAME, line, runtime_fd) > LOG_BYTES:
+                os.rename(LOG_NAME, f"{LOG_NAME}.1", src_dir_fd=runtime_fd, dst_dir_fd=runtime_fd)
     except Exception:  # noqa: S110 - a log that cannot be written must not decide anything
         pass
 
@@ -518,6 +509,4 @@ def _read_all(descriptor: int) -> bytes:
 
 
 def _write(descriptor: int, text: str) -> None:
-    data = text.encode("utf-8", "backslashreplace")
-    while data:
-        data = data[os.write(descriptor, data) :]
+    small_file.write_all(descriptor, text.encode("utf-8", "backslashreplace"))

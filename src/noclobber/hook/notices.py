@@ -21,6 +21,7 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from noclobber.disk import small_file
 from noclobber.disk.hashing import is_hash
 from noclobber.disk.reading import look_at, stamp_of
 from noclobber.errors import ABSENT, DELETED
@@ -35,8 +36,6 @@ if TYPE_CHECKING:
 LIST_NAME = "watched"
 MOST_WATCHED = 64
 MOST_BYTES = MOST_WATCHED * 5000
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_WRITE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 def after_call(turn: HookTurn, event: Event, looked: Sequence[LookedAt]) -> str:
@@ -123,15 +122,12 @@ def _stamp(path: str) -> str:
 def _read(folder_fd: int) -> dict[str, list[str]]:
     """Return the list: path, stamp and version, from the one that was touched longest ago."""
     try:
-        descriptor = os.open(LIST_NAME, _READ, dir_fd=folder_fd)
+        fields = os.fsdecode(small_file.read(LIST_NAME, folder_fd, most_bytes=MOST_BYTES)).split("\0")
     except OSError:
         return {}
-    try:
-        fields = os.fsdecode(os.read(descriptor, MOST_BYTES)).split("\0")
-    finally:
-        os.close(descriptor)
     # A list that was damaged by a kill ends where it makes no sense: a file less to tell of, and no more.
-    return {path: [stamp, told] for path, stamp, told in zip(*[iter(fields)] * 3, strict=False) if told}
+    rows = zip(*[iter(fields)] * 3, strict=False)
+    return {path: [stamp, told] for path, stamp, told in rows if told and path.startswith("/")}
 
 
 def _write(folder_fd: int, watched: dict[str, list[str]]) -> None:
@@ -139,10 +135,6 @@ def _write(folder_fd: int, watched: dict[str, list[str]]) -> None:
     last = list(watched.items())[-MOST_WATCHED:]
     data = os.fsencode("".join(f"{path}\0{stamp}\0{told}\0" for path, (stamp, told) in last))
     try:
-        descriptor = os.open(LIST_NAME, _WRITE, 0o600, dir_fd=folder_fd)
-        try:
-            os.write(descriptor, data)
-        finally:
-            os.close(descriptor)
+        small_file.write_over(LIST_NAME, data, folder_fd)
     except OSError:
         pass

@@ -26,7 +26,7 @@ from noclobber.core.clock import SYSTEM_CLOCK
 from noclobber.core.light.json_text import parse, spell
 from noclobber.core.project import LOST_FOLDER, STATE_FOLDER
 from noclobber.core.switches import runtime_folder as runtime_folder
-from noclobber.disk import hashing, mutex
+from noclobber.disk import hashing, mutex, small_file
 from noclobber.errors import ABSENT, UNKNOWN, HookFailedError
 
 if TYPE_CHECKING:
@@ -37,28 +37,17 @@ FORGET_AFTER_S = 14 * 86400.0
 PATIENCE_S = 5.0
 AMNESIA = "amnesia"
 AMNESIA_BIT = 0o1000  # Of a session's folder: it means the same, and needs no inode.
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-WRITE = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-MOST_BYTES = 1 << 20
 
 
 def open_runtime() -> int:
     """Open the runtime folder, and create it if needed; `HookFailedError` if others can use it."""
     path = runtime_folder()
     try:
-        try:
-            descriptor = os.open(path, _FOLDER)
-        except FileNotFoundError:
-            try:
-                os.mkdir(path, 0o700)
-            except FileExistsError:
-                pass
-            descriptor = os.open(path, _FOLDER)
+        descriptor = small_file.open_folder(path, make=True)
     except OSError as error:
         raise _unusable(path, error.strerror or str(error)) from error
     status = os.fstat(descriptor)
-    if status.st_uid != os.geteuid() or status.st_mode & 0o077:
+    if not small_file.is_private(status):
         os.close(descriptor)
         why = "another user owns it" if status.st_uid != os.geteuid() else "other users may open it"
         raise _unusable(path, why)
@@ -105,21 +94,10 @@ class SessionMemory:
         self._parent = None if parent is None else f"{self._session}{parent}"
         self._runtime_fd = open_runtime()
         try:
-            self._fd = self._open()
+            self._fd = small_file.open_folder(self._name, self._runtime_fd, make=True)
         except OSError as error:
             os.close(self._runtime_fd)
             raise _unusable(f"{runtime_folder()}/{self._name}", error.strerror or str(error)) from error
-
-    def _open(self) -> int:
-        try:
-            return os.open(self._name, _FOLDER, dir_fd=self._runtime_fd)
-        except FileNotFoundError:
-            pass
-        try:
-            os.mkdir(self._name, 0o700, dir_fd=self._runtime_fd)
-        except FileExistsError:
-            pass
-        return os.open(self._name, _FOLDER, dir_fd=self._runtime_fd)
 
     @property
     def folder_fd(self) -> int:
@@ -228,7 +206,7 @@ class SessionMemory:
         if self._parent is None:
             return None
         try:
-            parent_fd = os.open(self._parent, _FOLDER, dir_fd=self._runtime_fd)
+            parent_fd = small_file.open_folder(self._parent, self._runtime_fd)
         except OSError:
             return None
         own_fd, self._fd = self._fd, parent_fd
@@ -244,11 +222,7 @@ class SessionMemory:
         for name in os.listdir(self._fd):
             if name.startswith("f"):
                 try:
-                    descriptor = os.open(name, READ, dir_fd=self._fd)
-                    try:
-                        record = parse(os.read(descriptor, MOST_BYTES).decode("utf-8", "surrogatepass"))
-                    finally:
-                        os.close(descriptor)
+                    record = self._parsed(name)
                     if record["noted"].get("pending"):
                         found.append(str(record["path"]))
                 except (OSError, ValueError, KeyError, TypeError, AttributeError):
@@ -257,25 +231,17 @@ class SessionMemory:
 
     def _value(self, kind: str, key: str) -> Any:
         try:
-            descriptor = os.open(kind + _long(key), READ, dir_fd=self._fd)
+            return self._parsed(kind + _long(key))
         except FileNotFoundError:
             return _NO_RECORD
-        try:
-            return parse(os.read(descriptor, MOST_BYTES).decode("utf-8", "surrogatepass"))
-        finally:
-            os.close(descriptor)
+
+    def _parsed(self, name: str) -> Any:
+        return parse(small_file.read(name, self._fd).decode("utf-8", "surrogatepass"))
 
     def _write(self, kind: str, key: str, value: Any) -> None:
         data = spell(value).encode("utf-8", "surrogatepass")
-        # In place: after a rename over a file ext4 flushes it at once, which takes most of a millisecond.
         # Readers hold the mutex too. A kill in the middle leaves a damaged record, which means read again.
-        descriptor = os.open(kind + _long(key), WRITE, 0o600, dir_fd=self._fd)
-        try:
-            if os.write(descriptor, data) != len(data):
-                raise OSError(28, "the disk is full")
-            os.ftruncate(descriptor, len(data))
-        finally:
-            os.close(descriptor)
+        small_file.write_over(kind + _long(key), data, self._fd)
 
     def known_files(self, most: int | None = None) -> list[tuple[str, str, float]]:
         """
@@ -291,11 +257,7 @@ class SessionMemory:
         found = []
         for noted_at_s, name in sorted(dated, reverse=True)[:most]:
             try:
-                descriptor = os.open(name, READ, dir_fd=self._fd)
-                try:
-                    record = parse(os.read(descriptor, MOST_BYTES).decode("utf-8", "surrogatepass"))
-                finally:
-                    os.close(descriptor)
+                record = self._parsed(name)
                 path, (_, last, _, trouble) = record["path"], record["seen"]
                 last = (trouble[5] if trouble and len(trouble) > 5 else None) or last
             except (OSError, ValueError, KeyError, TypeError, IndexError):
@@ -408,51 +370,18 @@ def _lost_mark(root: str, session: str) -> str:
 # -- sessions ------------------------------------------------------------------------------------------
 
 
-def stage(runtime_fd: int, name: str, data: bytes) -> str:
-    """
-    Write a file of the runtime folder beside its name; return what it is called until it gets that name.
-
-    Not called by the process: hooks of an agent framework run in threads of one. Of two first events of a
-    session the second emptied the file that the first had written, and the first removed it before the
-    second could publish it.
-    """
-    staged = f"{name}.{os.urandom(8).hex()}"
-    descriptor = os.open(staged, WRITE | os.O_EXCL, 0o600, dir_fd=runtime_fd)
-    try:
-        if os.write(descriptor, data) != len(data):  # Half a path may be another folder's.
-            raise OSError(28, "the disk is full")
-    except OSError:
-        unlink(runtime_fd, staged)
-        raise
-    finally:
-        os.close(descriptor)
-    return staged
-
-
-def unlink(runtime_fd: int, name: str) -> None:
-    """Remove a file of the runtime folder, if it is there."""
-    try:
-        os.unlink(name, dir_fd=runtime_fd)
-    except FileNotFoundError:
-        pass
-
-
 def end_session(host: str, session_id: str) -> None:
     """Forget what the agents of a session saw. If the session is resumed, they must read again."""
-    runtime_fd = open_runtime()
-    try:
+    with small_file.closing(open_runtime()) as runtime_fd:
         prefix = f"{host}.{short(session_id)}."
         for name in os.listdir(runtime_fd):
             if name.startswith(prefix):
                 _remove(runtime_fd, name)
-    finally:
-        os.close(runtime_fd)
 
 
 def forget_old(clock: Clock = SYSTEM_CLOCK) -> None:
     """Remove records that were not used for two weeks: the host was killed, or sends no end event."""
-    runtime_fd = open_runtime()
-    try:
+    with small_file.closing(open_runtime()) as runtime_fd:
         sessions: dict[str, list[str]] = {}
         for name in os.listdir(runtime_fd):
             if name.count(".") >= 2 and not name.startswith("hook.log"):
@@ -464,8 +393,6 @@ def forget_old(clock: Clock = SYSTEM_CLOCK) -> None:
             if not any(_is_used(runtime_fd, name, since_s) for name in names):
                 for name in names:
                     _remove(runtime_fd, name)
-    finally:
-        os.close(runtime_fd)
 
 
 def _is_used(runtime_fd: int, name: str, since_s: float) -> bool:
@@ -473,7 +400,7 @@ def _is_used(runtime_fd: int, name: str, since_s: float) -> bool:
     try:
         if os.stat(name, dir_fd=runtime_fd, follow_symlinks=False).st_mtime >= since_s:
             return True
-        folder_fd = os.open(name, _FOLDER, dir_fd=runtime_fd)
+        folder_fd = small_file.open_folder(name, runtime_fd)
     except OSError:
         return False  # Not a folder; or another hook has just removed it.
     try:
@@ -488,7 +415,7 @@ def _is_used(runtime_fd: int, name: str, since_s: float) -> bool:
 def _remove(runtime_fd: int, name: str) -> None:
     """Remove the memory of one agent, or the note of a session's project."""
     try:
-        folder_fd = os.open(name, _FOLDER, dir_fd=runtime_fd)
+        folder_fd = small_file.open_folder(name, runtime_fd)
     except OSError:
         try:
             os.unlink(name, dir_fd=runtime_fd)

@@ -20,18 +20,9 @@ from collections.abc import Callable
 
 from noclobber.core.light.json_text import parse, spell
 from noclobber.core.switches import runtime_folder
-from noclobber.disk import mutex
+from noclobber.disk import mutex, small_file
 from noclobber.errors import HookFailedError
-from noclobber.hook.session_memory import (
-    MOST_BYTES,
-    PATIENCE_S,
-    READ,
-    WRITE,
-    open_runtime,
-    short,
-    stage,
-    unlink,
-)
+from noclobber.hook.session_memory import PATIENCE_S, open_runtime, short
 
 PROJECT = "project"
 COMMAND = "command"
@@ -52,19 +43,16 @@ def settle_project(host: str, session_id: str, find: Callable[[], str]) -> str:
 
     A later `cd`, a nested repository or a submodule must not change the rules that apply to the agent.
     """
-    runtime_fd = open_runtime()
-    try:
-        name = f"{host}.{short(session_id)}.{PROJECT}"
+    with small_file.closing(open_runtime()) as runtime_fd:
+        name = _name(host, session_id, PROJECT)
         while True:
             settled = _settled(runtime_fd, name)
             if settled is None:
                 found = find()
                 if not _settle(runtime_fd, name, found):
-                    continue  # Another first event was faster, and what it found counts.
+                    continue  # Another event found one first, and that one counts.
                 settled = found
             return settled
-    finally:
-        os.close(runtime_fd)
 
 
 def has_begun(host: str, session_id: str) -> bool:
@@ -93,7 +81,7 @@ def _settled(runtime_fd: int, name: str) -> str | None:
         settled = _noted_project(runtime_fd, name)
         if settled is None or _is_folder(settled):
             return settled
-        unlink(runtime_fd, name)
+        small_file.remove(name, runtime_fd)
         return None
     finally:
         mutex.release(runtime_fd)
@@ -101,13 +89,9 @@ def _settled(runtime_fd: int, name: str) -> str | None:
 
 def _noted_project(runtime_fd: int, name: str) -> str | None:
     try:
-        descriptor = os.open(name, READ, dir_fd=runtime_fd)
+        return os.fsdecode(small_file.read(name, runtime_fd))
     except FileNotFoundError:
         return None
-    try:
-        return os.fsdecode(os.read(descriptor, MOST_BYTES))
-    finally:
-        os.close(descriptor)
 
 
 def _is_folder(settled: str) -> bool:
@@ -116,15 +100,12 @@ def _is_folder(settled: str) -> bool:
 
 def _settle(runtime_fd: int, name: str, found: str) -> bool:
     """Publish what an event found; False if that must be tried again."""
-    staged = stage(runtime_fd, name, os.fsencode(found))
     try:
-        # `link` is atomic and fails if the name exists, so parallel first events agree on one project.
-        os.link(staged, name, src_dir_fd=runtime_fd, dst_dir_fd=runtime_fd)
+        # Once, so that parallel first events agree on one project.
+        small_file.publish(name, os.fsencode(found), runtime_fd, once=True)
         return True
     except (FileExistsError, FileNotFoundError):
         return False  # Not found: the end of the session has just removed all that it had, this as well.
-    finally:
-        unlink(runtime_fd, staged)
 
 
 # -- marks ------------------------------------------------------------------------------------------------
@@ -134,7 +115,7 @@ def make_mark(host: str, session_id: str, agent_id: str, key: str) -> str | None
     """Make the mark of a call that is watched; return its path, None if it cannot be made."""
     path = _mark(host, session_id, agent_id) + short(key)
     try:
-        os.close(os.open(path, WRITE, 0o600))
+        small_file.append(path, b"")
     except OSError:
         return None
     return path
@@ -162,7 +143,7 @@ def _end_watch(mark: str) -> None:
     moment before the host wrote could come after the call is judged, and nobody would find it.
     """
     try:
-        descriptor = os.open(mark, READ)
+        descriptor = os.open(mark, small_file.READ)
     except OSError:
         return
     try:
@@ -187,31 +168,17 @@ def note_delegation(host: str, session_id: str, *, is_start: bool) -> None:
 
     One letter each, appended, so that events at the same time do not overwrite each other.
     """
-    runtime_fd = open_runtime()
-    try:
-        flags = WRITE | os.O_APPEND
-        descriptor = os.open(f"{host}.{short(session_id)}.{DELEGATED}", flags, 0o600, dir_fd=runtime_fd)
-        try:
-            os.write(descriptor, b"+" if is_start else b"-")
-        finally:
-            os.close(descriptor)
-    finally:
-        os.close(runtime_fd)
+    with small_file.closing(open_runtime()) as runtime_fd:
+        small_file.append(_name(host, session_id, DELEGATED), b"+" if is_start else b"-", runtime_fd)
 
 
 def delegated_agent(host: str, session_id: str) -> str | None:
     """Return a name for the subagent that is at work now, None if it is the main agent."""
-    runtime_fd = open_runtime()
-    try:
-        descriptor = os.open(f"{host}.{short(session_id)}.{DELEGATED}", READ, dir_fd=runtime_fd)
-    except FileNotFoundError:
-        return None
-    finally:
-        os.close(runtime_fd)
-    try:
-        letters = os.read(descriptor, MOST_BYTES)
-    finally:
-        os.close(descriptor)
+    with small_file.closing(open_runtime()) as runtime_fd:
+        try:
+            letters = small_file.read(_name(host, session_id, DELEGATED), runtime_fd)
+        except FileNotFoundError:
+            return None
     running = started = 0
     for letter in letters:
         is_start = letter == ord("+")
@@ -223,91 +190,75 @@ def delegated_agent(host: str, session_id: str) -> str | None:
 def end_delegation(host: str, session_id: str) -> None:
     """Forget what was delegated: the turn of the main agent is over, so no subagent is at work."""
     try:
-        os.unlink(f"{runtime_folder()}/{host}.{short(session_id)}.{DELEGATED}")
+        os.unlink(f"{runtime_folder()}/{_name(host, session_id, DELEGATED)}")
     except OSError:
         pass
 
 
 def note_command(host: str, session_id: str, start_s: float, end_s: float) -> None:
     """Note when a session's last shell command ran. Never raises: it only makes a refusal's text better."""
-    try:
-        runtime_fd = open_runtime()
-        try:
-            name = f"{host}.{short(session_id)}.{COMMAND}"
-            descriptor = os.open(name, WRITE | os.O_TRUNC, 0o600, dir_fd=runtime_fd)
-            try:
-                os.write(descriptor, spell([start_s, end_s]).encode())
-            finally:
-                os.close(descriptor)
-        finally:
-            os.close(runtime_fd)
-    except (OSError, HookFailedError):
-        pass
+    _note(host, session_id, COMMAND, spell([start_s, end_s]))
 
 
 def last_command(host: str, session_id: str) -> tuple[float, float] | None:
     """Return when a session's last shell command began and ended, None if that is not known."""
     try:
-        runtime_fd = open_runtime()
-        try:
-            descriptor = os.open(f"{host}.{short(session_id)}.{COMMAND}", READ, dir_fd=runtime_fd)
-            try:
-                start_s, end_s = parse(os.read(descriptor, MOST_BYTES))
-            finally:
-                os.close(descriptor)
-        finally:
-            os.close(runtime_fd)
+        start_s, end_s = parse(_noted(host, session_id, COMMAND) or "")
         return float(start_s), float(end_s)
-    except (OSError, ValueError, TypeError, HookFailedError):
+    except (ValueError, TypeError):
         return None
 
 
 def note_level(host: str, session_id: str, level: str) -> None:
     """Note which level shell commands get in a session. Never raises: then it is found out again."""
-    try:
-        with open(f"{runtime_folder()}/{host}.{short(session_id)}.{LEVEL}", "w") as file:
-            file.write(level)
-    except OSError:
-        pass
+    _note(host, session_id, LEVEL, level)
 
 
 def noted_level(host: str, session_id: str) -> str | None:
     """Return which level shell commands get in a session, None if nobody has found out."""
-    try:
-        with open(f"{runtime_folder()}/{host}.{short(session_id)}.{LEVEL}") as file:
-            return file.read(32) or None
-    except OSError:
-        return None
+    return _noted(host, session_id, LEVEL)
 
 
 def note_shell_file(host: str, session_id: str, path: str) -> None:
     """Note the file that the session's shells read first. Never raises: then commands are watched."""
-    try:
-        with open(f"{runtime_folder()}/{host}.{short(session_id)}.{SHELL_FILE}", "w") as file:
-            file.write(path)
-    except (OSError, ValueError):
-        pass
+    _note(host, session_id, SHELL_FILE, path)
 
 
 def noted_shell_file(host: str, session_id: str) -> str | None:
     """Return the file that the session's shells read first, None if there is none."""
-    try:
-        with open(f"{runtime_folder()}/{host}.{short(session_id)}.{SHELL_FILE}") as file:
-            return file.read(4096) or None
-    except (OSError, ValueError):
-        return None
+    return _noted(host, session_id, SHELL_FILE)
 
 
 def note_background(host: str, session_id: str) -> bool:
     """Note that a session was told about commands in the background; True if it was not told before."""
     try:
-        runtime_fd = open_runtime()
-        try:
-            name = f"{host}.{short(session_id)}.{BACKGROUND}"
+        with small_file.closing(open_runtime()) as runtime_fd:
             # Of two commands that start together one makes it, so it is told once.
-            os.close(os.open(name, WRITE | os.O_EXCL, 0o600, dir_fd=runtime_fd))
-        finally:
-            os.close(runtime_fd)
+            small_file.create(_name(host, session_id, BACKGROUND), b"", runtime_fd)
         return True
     except (OSError, HookFailedError):
         return False
+
+
+# -- one note -----------------------------------------------------------------------------------------------
+
+
+def _name(host: str, session_id: str, kind: str) -> str:
+    return f"{host}.{short(session_id)}.{kind}"
+
+
+def _note(host: str, session_id: str, kind: str, text: str) -> None:
+    """Never raises: these notes only make an answer better."""
+    try:
+        with small_file.closing(open_runtime()) as runtime_fd:
+            small_file.publish(_name(host, session_id, kind), os.fsencode(text), runtime_fd)
+    except (OSError, ValueError, HookFailedError):
+        pass
+
+
+def _noted(host: str, session_id: str, kind: str) -> str | None:
+    try:
+        with small_file.closing(open_runtime()) as runtime_fd:
+            return os.fsdecode(small_file.read(_name(host, session_id, kind), runtime_fd)) or None
+    except (OSError, HookFailedError):
+        return None

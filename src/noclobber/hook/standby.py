@@ -28,7 +28,7 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from noclobber.disk import hashing
+from noclobber.disk import hashing, small_file
 from noclobber.errors import NoclobberError
 
 if TYPE_CHECKING:
@@ -101,16 +101,8 @@ def _own_folder() -> int | None:
     """Return the folder, locked and empty; None if a process stands by already."""
     from noclobber.hook.session_memory import open_runtime
 
-    runtime_fd = open_runtime()
-    try:
-        try:
-            os.mkdir(FOLDER, 0o700, dir_fd=runtime_fd)
-        except FileExistsError:
-            pass
-        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-        folder_fd = os.open(FOLDER, flags, dir_fd=runtime_fd)
-    finally:
-        os.close(runtime_fd)
+    with small_file.closing(open_runtime()) as runtime_fd:
+        folder_fd = small_file.open_folder(FOLDER, runtime_fd, make=True)
     try:
         fcntl.flock(folder_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -310,7 +302,8 @@ def _answer(place: AskingPlace, folder_fd: int) -> None:
     def deliver(answer: Answer) -> None:
         lines = [f"aside {line}" for line in answer.stderr.splitlines()]
         if len(answer.stdout) > MOST_LINE_BYTES:
-            _write_file(folder_fd, f"{pid}.said", answer.stdout)
+            text = answer.stdout.encode("utf-8", "backslashreplace")
+            small_file.write_over(f"{pid}.said", text, folder_fd)
             lines.append("file")
         elif answer.stdout:
             lines += [f"said {line}" for line in answer.stdout.split("\n")]
@@ -358,16 +351,5 @@ def _read(path: str) -> bytes:
         while piece := os.read(descriptor, 1 << 16):
             pieces.append(piece)
         return b"".join(pieces)
-    finally:
-        os.close(descriptor)
-
-
-def _write_file(folder_fd: int, name: str, text: str) -> None:
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-    descriptor = os.open(name, flags, 0o600, dir_fd=folder_fd)
-    try:
-        data = text.encode("utf-8", "backslashreplace")
-        while data:
-            data = data[os.write(descriptor, data) :]
     finally:
         os.close(descriptor)

@@ -16,6 +16,8 @@ from __future__ import annotations
 import os
 import sys
 
+from noclobber.disk import small_file
+
 FILE = "CLAUDE_ENV_FILE"
 START = f"{os.path.dirname(os.path.dirname(os.path.abspath(__file__)))}/cli/shell_prefix.py"
 INSIDE = "NOCLOBBER_INSIDE_SHELL"
@@ -49,13 +51,8 @@ def write_line() -> str | None:
         return None
     if has_line(path):
         return path
-    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
-        descriptor = os.open(path, flags, 0o600)
-        try:
-            os.write(descriptor, line().encode())
-        finally:
-            os.close(descriptor)
+        small_file.append(path, line().encode())
     except OSError:
         return None  # Then commands are watched.
     return path

@@ -22,11 +22,8 @@ from __future__ import annotations
 import os
 
 from noclobber.core.project import COORDINATOR, STATE_FOLDER, WORKSPACE_ID_PREFIX
-from noclobber.disk import hashing
+from noclobber.disk import hashing, small_file
 
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _ID_CHARS = 32
 
 
@@ -58,27 +55,18 @@ def workspace_id(root: str, *, make: bool = True) -> str | None:
     Whoever records goes on without one: an event without an id is better than no event.
     """
     try:
-        state_fd = os.open(f"{root}/{STATE_FOLDER}", _FOLDER)
+        with small_file.closing(small_file.open_folder(f"{root}/{STATE_FOLDER}")) as state_fd:
+            name = f"{WORKSPACE_ID_PREFIX}{os.fstat(state_fd).st_ino}"
+            return _read(state_fd, name) or (_make(state_fd, name, _new_id(root)) if make else None)
     except OSError:
         return None
-    try:
-        name = f"{WORKSPACE_ID_PREFIX}{os.fstat(state_fd).st_ino}"
-        return _read(state_fd, name) or (_make(state_fd, name, _new_id(root)) if make else None)
-    except OSError:
-        return None
-    finally:
-        os.close(state_fd)
 
 
 def _read(state_fd: int, name: str) -> str | None:
     try:
-        descriptor = os.open(name, _READ, dir_fd=state_fd)
+        found = small_file.read(name, state_fd).decode("ascii", "replace").strip()
     except FileNotFoundError:
         return None
-    try:
-        found = os.read(descriptor, 2 * _ID_CHARS).decode("ascii", "replace").strip()
-    finally:
-        os.close(descriptor)
     # A power cut may have left an empty file.
     return found if len(found) == _ID_CHARS and set(found) <= set("0123456789abcdef") else None
 
@@ -95,24 +83,12 @@ def _new_id(root: str) -> str:
 
 def _make(state_fd: int, name: str, made: str) -> str | None:
     """Publish a new id, complete; of several processes that do so at once, one wins and all return its id."""
-    staged = f"{name}.{os.urandom(8).hex()}"
-    descriptor = os.open(staged, _CREATE, 0o666, dir_fd=state_fd)
+    data = made.encode() + b"\n"
     try:
-        try:
-            os.write(descriptor, made.encode() + b"\n")
-        finally:
-            os.close(descriptor)
-        try:
-            os.link(staged, name, src_dir_fd=state_fd, dst_dir_fd=state_fd, follow_symlinks=False)
-        except FileExistsError:
-            if (found := _read(state_fd, name)) is not None:
-                return found
-            os.rename(staged, name, src_dir_fd=state_fd, dst_dir_fd=state_fd)  # What is there is no id.
-        except OSError:  # No hard links here (FAT).
-            os.rename(staged, name, src_dir_fd=state_fd, dst_dir_fd=state_fd)
-        return _read(state_fd, name)
-    finally:
-        try:
-            os.unlink(staged, dir_fd=state_fd)
-        except FileNotFoundError:
-            pass
+        small_file.publish(name, data, state_fd, 0o666, once=True)
+    except OSError as error:
+        if isinstance(error, FileExistsError) and (found := _read(state_fd, name)) is not None:
+            return found
+        # What is there is no id; or there are no hard links here (FAT).
+        small_file.publish(name, data, state_fd, 0o666)
+    return _read(state_fd, name)

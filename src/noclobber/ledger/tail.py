@@ -19,6 +19,7 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
+from noclobber.disk import small_file
 from noclobber.disk.hashing import sha256
 from noclobber.errors import LedgerError
 from noclobber.ledger.line import MAX_LINE_BYTES, START, Link, is_sealed, link_of
@@ -104,20 +105,12 @@ def set_aside(descriptor: int, path: str, tail: Tail, size: int) -> str:
     for offset in range(tail.end, size, MAX_LINE_BYTES):
         digest.update(_read(descriptor, offset, min(size, offset + MAX_LINE_BYTES)))
     copy_path = f"{path}{TORN_MARK}{tail.link.seq + 1}-{digest.hexdigest()[:16]}"
-    # Anew: the name can be foreseen, and what was placed there may be a second name of somebody's file.
-    try:
-        os.unlink(copy_path)
-    except FileNotFoundError:
-        pass
-    copy = os.open(copy_path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    try:
+    # A new file: the name can be foreseen, and what has it may be a second name of another file.
+    small_file.remove(copy_path)
+    with small_file.closing(os.open(copy_path, small_file.NEW, 0o600)) as copy:
         for offset in range(tail.end, size, MAX_LINE_BYTES):
-            data = memoryview(_read(descriptor, offset, min(size, offset + MAX_LINE_BYTES)))
-            while data:
-                data = data[os.write(copy, data) :]
+            small_file.write_all(copy, _read(descriptor, offset, min(size, offset + MAX_LINE_BYTES)))
         os.fsync(copy)  # Before the only other copy is cut off.
-    finally:
-        os.close(copy)
     os.ftruncate(descriptor, tail.end)
     return copy_path
 

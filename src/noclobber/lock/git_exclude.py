@@ -15,6 +15,8 @@ import stat
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
+from noclobber.disk.paths import OPEN_FOLDER
+from noclobber.disk.small_file import open_folder
 from noclobber.lock.names import GIT_PATTERNS
 
 if TYPE_CHECKING:
@@ -23,7 +25,6 @@ if TYPE_CHECKING:
 HEADING = "# noclobber: deliverable locks are local to this machine."
 MOST_BYTES = 1 << 20
 MOST_PATH = 4096
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _APPEND = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -76,14 +77,10 @@ def _open_exclude(git: str, opened: ExitStack) -> int | None:
     A `.git` that came in an archive may have a link there, which would lead our lines into another file (a
     shell's start-up script would run them), or a FIFO, on which an ordinary open() waits for ever.
     """
-    git_fd = os.open(git, _FOLDER)
+    git_fd = os.open(git, OPEN_FOLDER)
     opened.callback(os.close, git_fd)
     try:
-        os.mkdir("info", dir_fd=git_fd)
-    except FileExistsError:
-        pass
-    try:
-        info_fd = os.open("info", _FOLDER | os.O_NOFOLLOW, dir_fd=git_fd)
+        info_fd = open_folder("info", git_fd, make=True, mode=0o777)
         opened.callback(os.close, info_fd)
         exclude_fd = os.open("exclude", _APPEND, 0o666, dir_fd=info_fd)
         opened.callback(os.close, exclude_fd)

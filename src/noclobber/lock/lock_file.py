@@ -32,7 +32,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from noclobber.core.clock import SYSTEM_CLOCK
-from noclobber.disk import filesystems, mutex, renames, signals
+from noclobber.disk import filesystems, mutex, renames, signals, small_file
+from noclobber.disk.paths import OPEN_FOLDER
 from noclobber.disk.steps import reached
 from noclobber.errors import FileBusyError, MissingFileError, NoclobberError
 from noclobber.lock.liveness import FolderIdentity, is_copied
@@ -51,8 +52,6 @@ PATIENCE_S = (
 )
 
 _IS_LINUX = sys.platform == "linux"
-_FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-_STAGE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _UNNAMED_FLAGS = os.O_WRONLY | os.O_CLOEXEC | getattr(os, "O_TMPFILE", 0)
 _UNNAMED = hasattr(os, "O_TMPFILE") and os.path.isdir("/proc/self/fd")
 _NO_MUTEX_HERE = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)  # Bids arbitrate alone.
@@ -82,7 +81,7 @@ def _open_folder(path: str) -> int:
     Somebody may have put a link in the place of a folder on the way after the path was found, and then
     a lock file would be created wherever it leads: outside of what an MCP client may touch, for one.
     """
-    descriptor = os.open(path, _FOLDER_FLAGS)
+    descriptor = os.open(path, OPEN_FOLDER)
     try:
         # Of the open folder. To look at the path once more would prove nothing: it may be back by then.
         name = os.readlink(f"/proc/self/fd/{descriptor}") if _IS_LINUX else path
@@ -448,7 +447,7 @@ class LockFile:
         except OSError:
             return None
         try:
-            _write_whole(descriptor, content)
+            small_file.write_all(descriptor, content)
             os.link(f"/proc/self/fd/{descriptor}", target, dst_dir_fd=self.descriptor, follow_symlinks=True)
             if target == LOCK_NAME:
                 self.unpin()
@@ -465,12 +464,12 @@ class LockFile:
     def _publish_named(self, content: bytes, target: str) -> bool:
         name = STAGED_PREFIX + os.urandom(8).hex()
         try:
-            descriptor = os.open(name, _STAGE_FLAGS, 0o644, dir_fd=self.descriptor)
+            descriptor = os.open(name, small_file.NEW, 0o644, dir_fd=self.descriptor)
         except OSError as error:
             explain(error, self.location(), "create a lock here")
         try:
             try:
-                _write_whole(descriptor, content)
+                small_file.write_all(descriptor, content)
             except OSError as error:
                 explain(error, self.location(), "create a lock here")
             return self._link(name, target)
@@ -559,8 +558,3 @@ class _HeldMutex:
     def __exit__(self, *_: object) -> None:
         if self._lock_file.is_held:  # Not in a child that was forked meanwhile, and not after close().
             self._lock_file.let_go()
-
-
-def _write_whole(descriptor: int, content: bytes) -> None:
-    if os.write(descriptor, content) != len(content):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

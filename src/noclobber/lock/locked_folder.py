@@ -22,12 +22,11 @@ from typing import TYPE_CHECKING
 
 from noclobber.core.clock import SYSTEM_CLOCK
 from noclobber.core.project import COORDINATOR
+from noclobber.disk import small_file
 from noclobber.lock.names import LOCK_NAME
 
 if TYPE_CHECKING:
     from noclobber.core.clock import Clock
-
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
 def locked_folder(path: str, root: str, clock: Clock = SYSTEM_CLOCK) -> str | None:
@@ -80,7 +79,7 @@ def _is_inside(folder: str, root: str) -> bool:
 def _is_live_outside(folder: str, clock: Clock) -> bool:
     """True if a folder above the workspace has a lock that keeps others out."""
     try:
-        descriptor = os.open(f"{folder}/{LOCK_NAME}", _READ)
+        descriptor = os.open(f"{folder}/{LOCK_NAME}", small_file.READ)
     except PermissionError:
         return not os.stat(folder).st_mode & stat.S_IWOTH  # Cannot be read, so it is not free.
     except OSError:

@@ -36,6 +36,7 @@ from hashlib import sha256
 from typing import Any, NamedTuple
 
 from noclobber.core.light.json_text import spell
+from noclobber.disk import small_file
 from noclobber.disk.processes import ProcessIdentity
 from noclobber.lock.limits import MAX_LEASE_S, MAX_RECORDED_LEASE_S, MAX_TEXT_CHARS
 from noclobber.lock.names import STAGED_PREFIX
@@ -47,8 +48,6 @@ _USUAL_BYTES = 4096  # Asking for the bound every time would allocate it every t
 # A lock_id becomes part of a file name, so what another program wrote there is not taken on trust.
 _SAFE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{7,63}").fullmatch
 CORRUPT_KEY = "corrupt"
-
-_OPEN_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
 class LockRecord(NamedTuple):
@@ -170,7 +169,7 @@ def parse_time_s(text: str) -> float:
 def read(name: str, directory: int | None = None) -> LockContent | None:
     """Read what is at a name; None if there is nothing. `PermissionError` and the like go to the caller."""
     try:
-        descriptor = os.open(name, _OPEN_FLAGS, dir_fd=directory)
+        descriptor = os.open(name, small_file.READ, dir_fd=directory)
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -179,7 +178,7 @@ def read(name: str, directory: int | None = None) -> LockContent | None:
         if error.errno in (errno.ENXIO, errno.ENODEV, errno.EOPNOTSUPP):
             return _corrupt("it is a socket or a device")
         raise
-    try:
+    with small_file.closing(descriptor):
         status = os.fstat(descriptor)
         mode = status.st_mode
         if not stat.S_ISREG(mode):
@@ -187,8 +186,6 @@ def read(name: str, directory: int | None = None) -> LockContent | None:
         content = os.read(descriptor, _USUAL_BYTES)
         if len(content) == _USUAL_BYTES:
             content += os.read(descriptor, MAX_RECORD_BYTES)
-    finally:
-        os.close(descriptor)
     found = parse(content)
     if found.record is None and found.unparsed_age_s is not None:
         return found._replace(unparsed_age_s=_filesystem_now_s(name, directory) - status.st_mtime)
@@ -198,17 +195,15 @@ def read(name: str, directory: int | None = None) -> LockContent | None:
 def _filesystem_now_s(name: str, directory: int | None) -> float:
     """Ask the filesystem what time it is: a file that is made beside `name`, and is gone again."""
     folder = os.path.dirname(name) or "."
-    flags = os.O_WRONLY | os.O_CLOEXEC
     if hasattr(os, "O_TMPFILE"):
         try:
-            return _mtime_s(os.open(folder, flags | os.O_TMPFILE, 0o600, dir_fd=directory))
+            unnamed = os.O_WRONLY | os.O_CLOEXEC | os.O_TMPFILE
+            return _mtime_s(os.open(folder, unnamed, 0o600, dir_fd=directory))
         except OSError:
             pass
     made = os.path.join(folder, STAGED_PREFIX + os.urandom(8).hex())
     try:
-        now_s = _mtime_s(
-            os.open(made, flags | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600, dir_fd=directory)
-        )
+        now_s = _mtime_s(os.open(made, small_file.NEW, 0o600, dir_fd=directory))
         os.unlink(made, dir_fd=directory)
         return now_s
     except OSError:  # Not ours to write in: then this machine's clock has to do.
@@ -216,10 +211,8 @@ def _filesystem_now_s(name: str, directory: int | None) -> float:
 
 
 def _mtime_s(descriptor: int) -> float:
-    try:
+    with small_file.closing(descriptor):
         return os.fstat(descriptor).st_mtime
-    finally:
-        os.close(descriptor)
 
 
 _KINDS = {stat.S_IFDIR: "directory", stat.S_IFIFO: "FIFO", stat.S_IFCHR: "device", stat.S_IFBLK: "device"}

@@ -17,6 +17,7 @@ import stat
 import time
 from typing import TYPE_CHECKING
 
+from noclobber.disk import small_file
 from noclobber.shell.changes import FILE
 from noclobber.shell.git_folders import layers
 
@@ -27,7 +28,6 @@ LOCK_FILE, LIST_FILE = "git-lock", "git-locks"
 ENDING = ".lock"
 LOOK_AGAIN_S = 0.01
 MOST_LISTED_BYTES = 1 << 22
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _NAMES = frozenset(("index", "HEAD", "packed-refs", "config", "shallow"))
 
 
@@ -59,9 +59,9 @@ class GitLocks:
         if not self._paths:
             return self
         own = f"{self._folder}/{LOCK_FILE}"
-        _write(own, b"A command of noclobber run is landing here.\n")
+        small_file.write_over(own, b"A command of noclobber run is landing here.\n")
         # Before the first of them is there: whoever cleans up must know where to look.
-        _write(f"{self._folder}/{LIST_FILE}", b"\0".join(map(os.fsencode, self._paths)))
+        small_file.write_over(f"{self._folder}/{LIST_FILE}", b"\0".join(map(os.fsencode, self._paths)))
         deadline_s = time.monotonic() + self._wait_s
         try:
             for path in self._paths:
@@ -104,13 +104,7 @@ def release_left(root: str, run_folder: str) -> None:
     repository in this project, or of its git folder elsewhere, is removed: a second name of our own file.
     """
     try:
-        descriptor = os.open(f"{run_folder}/{LIST_FILE}", _READ)
-        try:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                return
-            paths = os.read(descriptor, MOST_LISTED_BYTES).split(b"\0")
-        finally:
-            os.close(descriptor)
+        paths = small_file.read(f"{run_folder}/{LIST_FILE}", most_bytes=MOST_LISTED_BYTES).split(b"\0")
         own = os.lstat(f"{run_folder}/{LOCK_FILE}")
     except OSError:
         return
@@ -131,11 +125,3 @@ def _is_lock_below(folders: list[str], path: str) -> bool:
     is_below = path.startswith(tuple(folders[1:])) or (path.startswith(folders[0]) and "/.git/" in path)
     is_lock = is_below and path.endswith(ENDING)
     return is_lock and os.path.realpath(os.path.dirname(path)) == os.path.dirname(path)
-
-
-def _write(path: str, content: bytes) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    try:
-        os.write(descriptor, content)
-    finally:
-        os.close(descriptor)

@@ -22,10 +22,11 @@ import os
 import stat
 from typing import TYPE_CHECKING
 
-from noclobber.disk import ordering
+from noclobber.disk import ordering, small_file
 from noclobber.disk.commit import note_keys
 from noclobber.disk.commit.rows import TreeRow
 from noclobber.disk.paths import open_below
+from noclobber.disk.reading import read_all
 from noclobber.disk.steps import reached
 from noclobber.shell.changes import DELETE, FILE, TreeChange, TreeChanges
 from noclobber.shell.git_folders import layers
@@ -39,28 +40,21 @@ DRAFT = "owed"
 ASIDE = "gone"
 FIELDS = 7  # Of a change.
 END = b"end"
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_WRITE = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def drafted(run: RunFolder, changes: TreeChanges, began_ns: int) -> TreeRow:
     """Write down what is owed once the rest has landed; return the row of the commit that says that."""
     path, draft = owed_path(run.root, run.run_id), f"{run.path}/{DRAFT}"
     _make_place(os.path.dirname(path))
-    descriptor = os.open(draft, _WRITE, 0o600)
-    try:
+    with small_file.closing(os.open(draft, small_file.NEW, 0o600)) as descriptor:
         words = [note_keys.tokens(os.fstat(descriptor).st_ino)[0], b"%d" % began_ns]
         for change in changes.unchecked:
             words += _words(change)
         for each in changes.beside:
             for change in each.changes:
                 words += _words(change._replace(path=f"{each.root}/{change.path}"))
-        text = b"\0".join((*words, END))
-        while text:
-            text = text[os.write(descriptor, text) :]
+        small_file.write_all(descriptor, b"\0".join((*words, END)))
         ordering.start(descriptor)
-    finally:
-        os.close(descriptor)
     run.owes = True
     return TreeRow("create", FILE, path, None, draft, 0o600, is_own=True)
 
@@ -118,7 +112,7 @@ def _decide(run: RunFolder) -> None:
     """Move the list to where it counts, if no commit has: there was nothing else to land."""
     draft, path = f"{run.path}/{DRAFT}", owed_path(run.root, run.run_id)
     try:
-        descriptor = os.open(draft, _READ)
+        descriptor = os.open(draft, small_file.READ)
     except FileNotFoundError:
         return
     try:
@@ -147,20 +141,15 @@ def _forget(run: RunFolder) -> None:
 
 def _read(run: RunFolder) -> tuple[TreeChanges, int, int]:
     """Return what a list says: the changes, when their command began, and when they were decided."""
-    folder_fd = _opened(run.root, os.path.dirname(owed_path(run.root, run.run_id)))
-    try:
-        descriptor = os.open(run.run_id, _READ, dir_fd=folder_fd)
-    finally:
-        os.close(folder_fd)
-    try:
+    with small_file.closing(_opened(run.root, os.path.dirname(owed_path(run.root, run.run_id)))) as folder_fd:
+        opened = os.open(run.run_id, small_file.READ, dir_fd=folder_fd)
+    with small_file.closing(opened) as descriptor:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode) or {status.st_uid, os.lstat(run.path).st_uid} != {os.geteuid()}:
             raise ValueError("it is somebody else's")
-        token, *words = _all_of(descriptor).split(b"\0")
+        token, *words = read_all(descriptor).split(b"\0")
         if token not in note_keys.tokens(status.st_ino):
             raise ValueError("it was not made here")
-    finally:
-        os.close(descriptor)
     if len(words) % FIELDS != 2 or words[-1] != END:
         raise ValueError("it is not complete")
     began_ns, rows = int(words[0]), words[1:-1]
@@ -183,13 +172,6 @@ def _change(layer: str, path: str, action: bytes, kind: bytes, *numbers: bytes) 
     old = os.stat_result((0, inode, *[0] * 8), times) if inode else None
     upper = "" if action.decode() == DELETE else f"{layer}/upper/{path}"
     return TreeChange(action.decode(), kind.decode(), path, upper, old, mode, is_checked=False)
-
-
-def _all_of(descriptor: int) -> bytes:
-    text = b""
-    while piece := os.read(descriptor, 1 << 20):
-        text += piece
-    return text
 
 
 def _make_place(folder: str) -> None:

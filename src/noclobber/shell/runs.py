@@ -32,6 +32,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from noclobber.core.project import OWED_FOLDER, STATE_FOLDER
+from noclobber.disk import small_file
 from noclobber.disk.removing import remove_all, remove_tree
 
 if TYPE_CHECKING:
@@ -47,8 +48,6 @@ MOST_KEPT = 50
 TICK_S = 0.0002
 LONGEST_TICK_S = 2.5  # Some filesystems count whole seconds, FAT two.
 MOST_NOTED_BYTES = 1 << 20
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _ID_SIGNS = frozenset("0123456789abcdef-")
 
 
@@ -117,27 +116,14 @@ class RunFolder:
         """Write `job` or `refused`."""
         from noclobber.core.light.json_text import spell_for_any_reader  # Here: most commands need none.
 
-        text = spell_for_any_reader(value)
-        path = f"{self.path}/{name}.json"
-        descriptor = os.open(f"{path}.new", os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        try:
-            os.write(descriptor, text.encode())
-        finally:
-            os.close(descriptor)
-        os.rename(f"{path}.new", path)
+        small_file.publish(f"{self.path}/{name}.json", spell_for_any_reader(value).encode())
 
     def noted(self, name: str) -> dict[str, Any] | None:
         """Read `job` or `refused`; None if there is none that can be read."""
         from noclobber.core.light.json_text import parse
 
         try:
-            descriptor = os.open(f"{self.path}/{name}.json", _READ)
-            try:  # It may have come with a folder, and be anything.
-                if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                    return None
-                value = parse(os.read(descriptor, MOST_NOTED_BYTES))
-            finally:
-                os.close(descriptor)
+            value = parse(small_file.read(f"{self.path}/{name}.json", most_bytes=MOST_NOTED_BYTES))
         except (OSError, ValueError):
             return None
         return value if isinstance(value, dict) else None
@@ -207,7 +193,7 @@ def made(root: str) -> RunFolder:
     made = RunFolder(root, run_id, lock_fd)
     os.rename(path, made.path)
     try:
-        made.index_fd = os.open(f"{root}/.git/index", _READ)
+        made.index_fd = os.open(f"{root}/.git/index", small_file.READ)
     except OSError:
         pass
     return made
@@ -217,7 +203,7 @@ def _make_above(root: str) -> None:
     """Make the folder of runs, once in the life of a project."""
     from noclobber.disk.apart import make_folder_apart
 
-    state_fd = os.open(f"{root}/{STATE_FOLDER}", _FOLDER)
+    state_fd = small_file.open_folder(f"{root}/{STATE_FOLDER}")
     try:
         # Apart: every command makes some folders here, and a file for each that it writes.
         make_folder_apart(RUN_FOLDER, 0o700, state_fd)
@@ -232,11 +218,8 @@ def found(root: str, run_id: str) -> RunFolder | None:
     if not run_id or not _ID_SIGNS.issuperset(run_id):
         return None
     try:
-        above_fd = _opened(root)
-        try:
-            lock_fd = os.open(run_id, _FOLDER, dir_fd=above_fd)
-        finally:
-            os.close(above_fd)
+        with small_file.closing(_opened(root)) as above_fd:
+            lock_fd = small_file.open_folder(run_id, above_fd)
     except OSError:
         return None
     try:
@@ -259,11 +242,8 @@ def _opened(root: str) -> int:
     It may have come with a repository: a link there would have us make, look at and remove somebody else's
     folders. In one that others may write to, anything can become a link at any moment.
     """
-    state_fd = os.open(f"{root}/{STATE_FOLDER}", _FOLDER)
-    try:
-        above_fd = os.open(RUN_FOLDER, _FOLDER, dir_fd=state_fd)
-    finally:
-        os.close(state_fd)
+    with small_file.closing(small_file.open_folder(f"{root}/{STATE_FOLDER}")) as state_fd:
+        above_fd = small_file.open_folder(RUN_FOLDER, state_fd)
     status = os.fstat(above_fd)
     # Root works in the projects of others, too.
     if status.st_mode & 0o022 or status.st_uid not in (os.geteuid(), os.stat(root).st_uid):
@@ -274,26 +254,19 @@ def _opened(root: str) -> int:
 
 def _names(root: str) -> list[str]:
     try:
-        above_fd = _opened(root)
+        with small_file.closing(_opened(root)) as above_fd:
+            return os.listdir(above_fd)
     except OSError:
         return []
-    try:
-        return os.listdir(above_fd)
-    except OSError:
-        return []
-    finally:
-        os.close(above_fd)
 
 
 def _remove(root: str, name: str) -> None:
     """Remove one of them with all that is in it."""
-    above_fd = _opened(root)
-    try:
-        remove_all(above_fd, name)
-    except FileNotFoundError:
-        pass
-    finally:
-        os.close(above_fd)
+    with small_file.closing(_opened(root)) as above_fd:
+        try:
+            remove_all(above_fd, name)
+        except FileNotFoundError:
+            pass
 
 
 def tidy(root: str, *, kept_days: float = KEPT_DAYS) -> list[Recovered]:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from noclobber.core.clock import iso8601
 from noclobber.core.project import state_folder
+from noclobber.disk import small_file
 from noclobber.disk.commit import leftovers
-from noclobber.disk.reading import LOOK
 from noclobber.shell import runs
 from noclobber.text.diff import unified
 from noclobber.text.visible import visible_lines
@@ -151,12 +151,6 @@ def diff_text(before: bytes, after: bytes, path: str) -> str:
 def read_bounded(path: str) -> bytes | None:
     """Return a file's bytes; None if there is none, or it is too large, or cannot be read."""
     try:
-        descriptor = os.open(path, LOOK)
+        return small_file.read(path, most_bytes=MOST_DIFFED_BYTES)
     except OSError:
         return None
-    with open(descriptor, "rb") as file:
-        try:
-            data = file.read(MOST_DIFFED_BYTES + 1)
-        except OSError:
-            return None
-    return data if len(data) <= MOST_DIFFED_BYTES else None

@@ -15,7 +15,7 @@ import stat
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from noclobber.core.clock import iso8601
-from noclobber.disk import hashing
+from noclobber.disk import hashing, small_file
 from noclobber.errors import UNKNOWN
 from noclobber.hook import held_bytes
 from noclobber.hook.session_memory import runtime_folder
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 RECORDS_LOOKED_AT = 2000  # Per agent; more files are not counted.
-MAX_BYTES = 1 << 20
-_LOOK = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class HookAgent(NamedTuple):
@@ -70,7 +68,7 @@ def agents() -> Iterator[HookAgent]:
     except OSError:
         return
     # The same rule as in the hooks: what others may write proves nothing about what an agent saw.
-    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o077:
+    if not stat.S_ISDIR(status.st_mode) or not small_file.is_private(status):
         return
     for name in names:
         host, _, keys = name.partition(".")
@@ -89,13 +87,10 @@ def seen_by(agent: HookAgent, path: str) -> KnownFile | None:
 def held_by(agent: HookAgent, sha256: str) -> bytes | None:
     """Return bytes with that hash, or that beginning of one, if an agent's memory holds them."""
     try:
-        folder_fd = os.open(agent.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        with small_file.closing(small_file.open_folder(agent.folder)) as folder_fd:
+            data = held_bytes.held_like(folder_fd, sha256)
     except OSError:
         return None
-    try:
-        data = held_bytes.held_like(folder_fd, sha256)
-    finally:
-        os.close(folder_fd)
     return data if data is not None and hashing.of_bytes(data).startswith(sha256) else None
 
 
@@ -112,12 +107,8 @@ def below(agent: HookAgent, root: str) -> list[KnownFile]:
 
 def _read(file: str) -> KnownFile | None:
     try:
-        descriptor = os.open(file, _LOOK)
-        try:
-            value = json.loads(os.read(descriptor, MAX_BYTES).decode("utf-8", "surrogatepass"))
-            time = iso8601(os.fstat(descriptor).st_mtime)
-        finally:
-            os.close(descriptor)
+        time = iso8601(os.stat(file).st_mtime)
+        value = json.loads(small_file.read(file).decode("utf-8", "surrogatepass"))
         path, baseline = value["path"], value["seen"][1]
     except (OSError, ValueError, KeyError, TypeError, IndexError, RecursionError):
         return None

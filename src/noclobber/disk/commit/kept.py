@@ -7,13 +7,9 @@ bytes. Small and quick to load, because hooks call it.
 
 from __future__ import annotations
 
-import os
-
 from noclobber.core.project import KEPT_FOLDER, STATE_FOLDER
-from noclobber.disk import hashing
+from noclobber.disk import hashing, small_file
 
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 LONGEST_NAME = 120
 
 
@@ -29,22 +25,9 @@ def keep_bytes(root: str, path: str, data: bytes, key: str) -> str:
     )
     name = f"kept-{hashing.of_bytes(key.encode('utf-8', 'surrogatepass'))[:16]}-{sha256}~{short}"
     folder = f"{root}/{STATE_FOLDER}/{KEPT_FOLDER}"
-    try:
-        os.mkdir(folder, 0o700)
-    except FileExistsError:
-        pass
-    folder_fd = os.open(folder, _FOLDER)
-    try:
+    with small_file.closing(small_file.open_folder(folder, make=True)) as folder_fd:
         try:
-            descriptor = os.open(name, _NEW, 0o600, dir_fd=folder_fd)
+            small_file.create(name, data, folder_fd)
         except FileExistsError:
-            return f"{folder}/{name}"
-        try:
-            left = memoryview(data)
-            while left:
-                left = left[os.write(descriptor, left) :]
-        finally:
-            os.close(descriptor)
-    finally:
-        os.close(folder_fd)
+            pass
     return f"{folder}/{name}"

@@ -15,10 +15,9 @@ could have written itself: a note is never believed about anything outside the f
 from __future__ import annotations
 
 import os
-import stat
 from _blake2 import blake2b  # `hashlib` has this very one, and loads OpenSSL first.
 
-from noclobber.disk.reading import LOOK
+from noclobber.disk import small_file
 
 _SOURCES = ("/etc/machine-id", "/proc/sys/kernel/random/boot_id")
 _ID_DIGITS = 32
@@ -80,25 +79,11 @@ def _own_key() -> bytes:
     path, made = f"{folder}/note-key", os.urandom(_KEY_BYTES)
     try:
         os.makedirs(folder, 0o700, exist_ok=True)
-        draft = f"{path}.{made[:6].hex()}"
-        draft_fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
-            os.write(draft_fd, made)
-        finally:
-            os.close(draft_fd)
-        try:
-            os.link(draft, path)  # Complete, and only if there is none yet.
+            small_file.publish(path, made, once=True)
         except FileExistsError:
             pass
-        finally:
-            os.unlink(draft)
-        key_fd = os.open(path, LOOK)
-        try:
-            status = os.fstat(key_fd)
-            is_ours = status.st_uid == os.geteuid() and not status.st_mode & 0o077
-            kept = os.read(key_fd, _KEY_BYTES) if is_ours and stat.S_ISREG(status.st_mode) else b""
-        finally:
-            os.close(key_fd)
+        kept = small_file.read(path, most_bytes=_KEY_BYTES, private=True)
         return kept if len(kept) == _KEY_BYTES else made
     except OSError:
         return made

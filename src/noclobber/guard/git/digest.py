@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from noclobber.core.clock import SYSTEM_CLOCK
 from noclobber.core.options import load_options
 from noclobber.core.project import DIGEST_PREFIX, state_folder
-from noclobber.disk import hashing
-from noclobber.disk.reading import LOOK, open_path, read_all
+from noclobber.disk import hashing, small_file
+from noclobber.disk.reading import open_path, read_all
 from noclobber.disk.version_keeper import VersionKeeper
 from noclobber.disk.versions import Versions
 from noclobber.errors import ABSENT, NoclobberError
@@ -65,7 +65,6 @@ MOST_BYTES = 1 << 20
 """A larger file that has uncommitted changes is read from the ledger's beginning."""
 _VERSION = 2  # 1 had files of git's own.
 _MOST_DIGEST_BYTES = 64 << 20
-_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class LedgerNeededError(Exception):
@@ -287,32 +286,15 @@ def _spelled(name: str, earlier: Earlier, authors: set[WrittenBy], renames: list
 
 def _save(root: str, digest: dict[str, Any]) -> None:
     body = json.dumps(digest, separators=(",", ":")).encode()
-    path = _path(root)
-    new = f"{path}.{os.urandom(8).hex()}"
-    descriptor = os.open(new, _CREATE, 0o600)
-    try:
-        with open(descriptor, "wb") as file:
-            file.write(hashing.of_bytes(body).encode() + b"\n" + body)
-        os.replace(new, path)
-    except BaseException:
-        os.unlink(new)
-        raise
+    small_file.publish(_path(root), hashing.of_bytes(body).encode() + b"\n" + body)
 
 
 def _load(root: str) -> _Digest | None:
     """Return the digest; None if there is none that can be used."""
     try:
-        descriptor = os.open(_path(root), LOOK)
+        said = small_file.read(_path(root), most_bytes=_MOST_DIGEST_BYTES, private=True)
     except OSError:
         return None
-    try:
-        status = os.fstat(descriptor)
-        is_ours = status.st_uid == os.geteuid() and not status.st_mode & 0o077
-        said = read_all(descriptor) if is_ours and status.st_size <= _MOST_DIGEST_BYTES else b""
-    except OSError:
-        return None
-    finally:
-        os.close(descriptor)
     seal, _, body = said.partition(b"\n")
     if hashing.of_bytes(body).encode() != seal:
         return None
