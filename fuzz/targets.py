@@ -28,7 +28,7 @@ from noclobber.guard.git import literal
 from noclobber.hook import main
 from noclobber.hook.session_memory import SessionMemory
 from noclobber.hosts import HOSTS, json_edit, load
-from noclobber.ledger import browse, line, tail, verify
+from noclobber.ledger import browse, line, reader, tail, verify
 from noclobber.ledger.ledger import AgentTraceLedger
 from noclobber.lock import liveness, record
 from noclobber.shell import read_only, recognise
@@ -247,7 +247,7 @@ class _Files:
         try:
             with suppress(NoclobberError):
                 tail.read_tail(descriptor, len(data), path)
-            tail.read_last_lines(descriptor, len(data), 3)
+            list(reader.backwards(descriptor))
             with suppress(NoclobberError):
                 verify.audit(descriptor, len(data), path, None, None)
             with suppress(NoclobberError):
@@ -257,7 +257,7 @@ class _Files:
         finally:
             os.close(descriptor)
         with suppress(NoclobberError):
-            list(browse.Lines(path))
+            list(reader.Lines(path))
 
     def options(self, data: bytes) -> None:
         for name in (OPTIONS_NAME, SHARED_OPTIONS_NAME):

@@ -17,8 +17,8 @@ from noclobber.core.project import state_folder
 from noclobber.disk.commit import leftovers
 from noclobber.disk.reading import LOOK
 from noclobber.errors import BadRequestError, MissingFileError
-from noclobber.ledger.backwards import recent_lines
 from noclobber.ledger.browse import event_in
+from noclobber.ledger.chosen import recent_lines
 from noclobber.ledger.root import absolute
 
 if TYPE_CHECKING:

@@ -1,9 +1,9 @@
 """
-Read a ledger for a person: what an event is about, which events are wanted, and lines as they are appended.
+Read events for a person: what an event is about, and which events are wanted.
 
-`AgentTraceLedger.events()` stops at the first line that is not an entry, which is right for programs.
-Somebody who looks at a damaged ledger wants to see what is before and after the damage, so `Lines` yields
-every complete line, and leaves it to the caller what to do with one that is not an entry.
+`AgentTraceLedger.events()` stops at the first line that is not an entry, which is right for programs. A
+person who looks at a damaged ledger wants to see what is before and after the damage: `reader.Lines` yields
+every complete line, and `event_in` says which of them are events.
 """
 
 from __future__ import annotations
@@ -13,14 +13,10 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from noclobber.core.light.json_text import parse
-from noclobber.disk import hashing
-from noclobber.errors import LedgerError
-from noclobber.ledger.line import MAX_LINE_BYTES, is_sealed, link_of
-from noclobber.ledger.open_file import FOR_READING, open_ledger
 from noclobber.ledger.root import absolute
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
 Event = dict[str, Any]
 _PATHS = ("target_file", "destination", "path", "folder")
@@ -128,60 +124,3 @@ def _file_test(wanted: str) -> Callable[[str], bool]:
     folders = (f"{here.rstrip('/')}/", f"{plain.rstrip('/')}/")  # The second for a root that is not known.
     end = "/" + plain.lstrip("/")
     return lambda path: path in (wanted, plain, here) or path.startswith(folders) or path.endswith(end)
-
-
-class LedgerPlace(NamedTuple):
-    """The end of a line: where it is, and the line's length and hash, newline included."""
-
-    offset: int
-    length: int
-    sha256: str
-
-
-class Lines:
-    """The complete lines of a ledger, once; then what was appended since, as often as it is asked for."""
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-        descriptor, self._identity = open_ledger(path, FOR_READING)
-        self._file = open(descriptor, "rb")  # noqa: SIM115 - closed when all lines were read
-        self._offset = 0
-
-    def __iter__(self) -> Iterator[bytes]:
-        """Yield them without their newlines. One too long to be an entry comes in pieces."""
-        with self._file:
-            while line := self._file.readline(MAX_LINE_BYTES + 1):
-                lacks_newline = not line.endswith(b"\n") and len(line) <= MAX_LINE_BYTES
-                if lacks_newline and not (link_of(line) is not None and is_sealed(line)):
-                    return  # A crash tore it, or it is being written.
-                self._offset += len(line) + lacks_newline  # Its newline comes with the next line.
-                yield line.removesuffix(b"\n")
-
-    def go_on_behind(self, place: LedgerPlace) -> bool:
-        """Begin behind a line that was read before; False, and closed, if it is not there any more."""
-        begin = place.offset - place.length
-        line = os.pread(self._file.fileno(), place.length, begin) if begin >= 0 else b""
-        if len(line) != place.length or hashing.of_bytes(line) != place.sha256:
-            self._file.close()
-            return False
-        self._file.seek(place.offset)
-        self._offset = place.offset
-        return True
-
-    def place_of(self, line: bytes) -> LedgerPlace:
-        """Return where the line ends that was just yielded."""
-        return LedgerPlace(self._offset, len(line) + 1, hashing.of_bytes(line + b"\n"))
-
-    def appended(self) -> Iterator[bytes]:
-        """Yield what has been appended since, in the file that the path names now."""
-        try:
-            again = Lines(self.path)
-        except LedgerError:
-            return  # Moved away, and nothing was written since.
-        # Another file, or a shorter one, is a new beginning; `verify` says whether that is right.
-        size = os.fstat(again._file.fileno()).st_size
-        if again._identity == self._identity and size >= self._offset - 1:
-            again._file.seek(self._offset)
-            again._offset = self._offset
-        yield from again
-        self._identity, self._offset = again._identity, again._offset

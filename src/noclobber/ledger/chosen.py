@@ -10,15 +10,18 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from noclobber.core.clock import SYSTEM_CLOCK
 from noclobber.core.project import COORDINATOR, ledger_path
+from noclobber.ledger.reader import lines_backwards
 
 if TYPE_CHECKING:
     from noclobber.core.clock import Clock
     from noclobber.ledger.protocol import Ledger
+
+SERVER_LINES = 20_000
 
 
 def is_on_server() -> bool:
@@ -51,21 +54,14 @@ def lines_of(root: str) -> Iterable[bytes]:
     return ledger_of(root).follow()
 
 
-def last_lines_of(root: str, most_bytes: int) -> list[bytes]:
-    """Return the last lines of a workspace's ledger, in `most_bytes` or so; the first may be half a line."""
+def recent_lines(root: str, most_on_server: int = SERVER_LINES) -> Iterator[bytes | None]:
+    """
+    Yield the lines of a workspace's ledger, the last one first; of one on a server, the last ones only.
+
+    After each block of the file comes None: a search can see whether it takes too long, and stop.
+    """
     if is_on_server():
-        return ledger_of(root).last_lines(most_bytes // _LINE_BYTES)
-    try:
-        descriptor = os.open(ledger_path(root), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return []
-    try:
-        size = os.fstat(descriptor).st_size
-        return os.pread(descriptor, most_bytes, max(0, size - most_bytes)).split(b"\n")
-    except OSError:
-        return []
-    finally:
-        os.close(descriptor)
-
-
-_LINE_BYTES = 512  # A landed write is about so long.
+        yield from reversed(ledger_of(root).last_lines(most_on_server))
+        yield None
+    else:
+        yield from lines_backwards(ledger_path(root))

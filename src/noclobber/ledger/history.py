@@ -15,14 +15,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from noclobber.core.project import ledger_path
 from noclobber.disk.git_folders import GitFolders
-from noclobber.ledger.browse import Lines, event_in
+from noclobber.ledger.browse import event_in
 from noclobber.ledger.chosen import is_on_server, lines_of
+from noclobber.ledger.reader import Lines
 from noclobber.ledger.root import absolute
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from noclobber.ledger.browse import LedgerPlace
+    from noclobber.ledger.reader import LedgerPlace
 
 
 class LandedWrite(NamedTuple):

@@ -13,13 +13,14 @@ from noclobber.core.clock import iso8601
 from noclobber.core.light.json_text import parse
 from noclobber.disk import hashing
 from noclobber.errors import RefusalError
-from noclobber.ledger.chosen import last_lines_of
+from noclobber.ledger.chosen import is_on_server, recent_lines
 from noclobber.ledger.root import relative
 
 KINDS = ("MUTATION", "MUTATION_RACE")
 WATCHED = "watched"  # The level of such changes (`shell/watched`).
 REFUSALS = ("MUTATION_CONFLICT", "MUTATION_REFUSED")
 TAIL_BYTES = 256 << 10  # How far back the ledger is searched.
+_LINE_BYTES = 512  # A landed write is about so long.
 
 
 class LastWriter(NamedTuple):
@@ -36,11 +37,11 @@ def last_writer(root: str, path: str, sha256: str) -> LastWriter | None:
     if not hashing.is_hash(sha256):
         return None
     try:
-        lines = last_lines_of(root, TAIL_BYTES)
+        lines, _ = _last_lines(root)
     except RefusalError:  # A server that is away. What was asked for can do without this.
         return None
     named = relative(root, path)
-    for line in reversed(lines):
+    for line in lines:
         if sha256.encode() not in line:
             continue
         try:
@@ -65,11 +66,11 @@ def is_written_by_others(root: str, path: str, owner: str, since_s: float, seen:
     it, and what only changed while another agent's command ran, which may be the own change.
     """
     try:
-        lines = last_lines_of(root, TAIL_BYTES)
+        lines, is_all = _last_lines(root)
     except RefusalError:
         return None
     named, since = relative(root, path), iso8601(since_s)
-    for line in reversed(lines):
+    for line in lines:
         try:
             event = parse(line)
             if event["time"] < since:
@@ -83,8 +84,20 @@ def is_written_by_others(root: str, path: str, owner: str, since_s: float, seen:
                 return True
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             continue  # Half a line, or not one of ours.
-    # It may begin before what was read of it.
-    return None if sum(map(len, lines)) + len(lines) > TAIL_BYTES // 2 else False
+    return False if is_all else None
+
+
+def _last_lines(root: str) -> tuple[list[bytes], bool]:
+    """Return the last lines, the last one first, and whether these are all."""
+    found: list[bytes] = []
+    left_bytes = TAIL_BYTES
+    for line in recent_lines(root, TAIL_BYTES // _LINE_BYTES):
+        if line is not None:
+            left_bytes -= len(line) + 1
+            if left_bytes < 0:
+                return found, False
+            found.append(line)
+    return found, not is_on_server() or len(found) < TAIL_BYTES // _LINE_BYTES
 
 
 def plain_name(value: object) -> str:

@@ -28,6 +28,7 @@ import os
 from _thread import get_ident
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from fcntl import LOCK_UN, flock
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from noclobber.core.clock import SYSTEM_CLOCK, iso8601
@@ -35,11 +36,11 @@ from noclobber.disk import mutex, signals
 from noclobber.errors import LedgerError
 from noclobber.ledger.line import START, Link, encode, seal
 from noclobber.ledger.open_file import FOR_READING, Handle, failure, open_ledger
-from noclobber.ledger.tail import list_set_aside, read_last_lines, read_tail, set_aside
+from noclobber.ledger.reader import Lines, backwards
+from noclobber.ledger.tail import list_set_aside, read_tail, set_aside
 
 if TYPE_CHECKING:
     from noclobber.core.clock import Clock
-    from noclobber.ledger.browse import Lines
 
 
 class LedgerEntry(NamedTuple):
@@ -147,8 +148,6 @@ class AgentTraceLedger:
 
     def follow(self) -> Lines:
         """Return the lines as they are, good or bad, for somebody who looks; then what is appended."""
-        from noclobber.ledger.browse import Lines  # Here: who records does without.
-
         return Lines(self.path)
 
     def last_lines(self, count: int) -> list[bytes]:
@@ -157,7 +156,8 @@ class AgentTraceLedger:
         if descriptor is None:
             return []
         try:
-            return read_last_lines(descriptor, os.fstat(descriptor).st_size, count)
+            lines = (line for line in backwards(descriptor) if line is not None)
+            return list(islice(lines, count))[::-1]
         except OSError as error:
             raise failure(self.path, "read", error) from error
         finally:

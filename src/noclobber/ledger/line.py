@@ -163,3 +163,8 @@ def is_sealed(line: bytes) -> bool:
     """True if the hash in a line is the hash of its bytes."""
     digest: bytes = sha256(line[:-SEAL_BYTES]).hexdigest().encode()
     return digest == line[-66:-2]
+
+
+def is_entry(line: bytes) -> bool:
+    """True for a line, without its newline, that is an entry as it was written."""
+    return link_of(line) is not None and is_sealed(line)

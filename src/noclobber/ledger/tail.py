@@ -23,8 +23,8 @@ from noclobber.disk import small_file
 from noclobber.disk.hashing import sha256
 from noclobber.errors import LedgerError
 from noclobber.ledger.line import MAX_LINE_BYTES, START, Link, is_sealed, link_of
+from noclobber.ledger.reader import FIRST_LOOK_BYTES, read_at
 
-FIRST_LOOK_BYTES = 4096  # Holds several lines of the usual length.
 LOOK_BACK_BYTES = 4 * MAX_LINE_BYTES
 TORN_MARK = ".torn-"
 
@@ -46,7 +46,7 @@ def read_tail(descriptor: int, size: int, path: str) -> Tail:
     look_bytes = FIRST_LOOK_BYTES
     while True:
         start = max(0, size - look_bytes)
-        tail = _last_entry(_read(descriptor, start, size), start)
+        tail = _last_entry(read_at(descriptor, start, size), start)
         if tail is not None:
             return tail
         if start == 0 or look_bytes >= LOOK_BACK_BYTES:
@@ -103,13 +103,13 @@ def set_aside(descriptor: int, path: str, tail: Tail, size: int) -> str:
     """
     digest = sha256()
     for offset in range(tail.end, size, MAX_LINE_BYTES):
-        digest.update(_read(descriptor, offset, min(size, offset + MAX_LINE_BYTES)))
+        digest.update(read_at(descriptor, offset, min(size, offset + MAX_LINE_BYTES)))
     copy_path = f"{path}{TORN_MARK}{tail.link.seq + 1}-{digest.hexdigest()[:16]}"
     # A new file: the name can be foreseen, and what has it may be a second name of another file.
     small_file.remove(copy_path)
     with small_file.closing(os.open(copy_path, small_file.NEW, 0o600)) as copy:
         for offset in range(tail.end, size, MAX_LINE_BYTES):
-            small_file.write_all(copy, _read(descriptor, offset, min(size, offset + MAX_LINE_BYTES)))
+            small_file.write_all(copy, read_at(descriptor, offset, min(size, offset + MAX_LINE_BYTES)))
         os.fsync(copy)  # Before the only other copy is cut off.
     os.ftruncate(descriptor, tail.end)
     return copy_path
@@ -123,27 +123,3 @@ def list_set_aside(path: str) -> tuple[str, ...]:
     except OSError:
         return ()
     return tuple(os.path.join(folder, other) for other in sorted(names) if other.startswith(name + TORN_MARK))
-
-
-def read_last_lines(descriptor: int, size: int, count: int) -> list[bytes]:
-    """Return up to `count` complete lines from the end, without their newlines."""
-    look_bytes = FIRST_LOOK_BYTES
-    while True:
-        start = max(0, size - look_bytes)
-        lines = _read(descriptor, start, size).split(b"\n")
-        rest = lines.pop()
-        if link_of(rest) is not None and is_sealed(rest):
-            lines.append(rest)
-        if start == 0 or len(lines) > count:  # More than asked for: the first may have lost its beginning.
-            return lines[-count:] if count else []
-        look_bytes *= 4
-
-
-def _read(descriptor: int, start: int, end: int) -> bytes:
-    data = os.pread(descriptor, end - start, start)
-    while len(data) < end - start:
-        more = os.pread(descriptor, end - start - len(data), start + len(data))
-        if not more:
-            break  # The file became shorter while we read.
-        data += more
-    return data

@@ -15,13 +15,20 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from noclobber.errors import BadRequestError, BrokenChainError
-from noclobber.ledger.line import GENESIS, GENESIS_HEX, MAX_LINE_BYTES, SEAL_BYTES, is_sealed, link_of
+from noclobber.ledger.line import (
+    GENESIS,
+    GENESIS_HEX,
+    MAX_LINE_BYTES,
+    SEAL_BYTES,
+    is_entry,
+    is_sealed,
+    link_of,
+)
+from noclobber.ledger.reader import blocks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import NoReturn
-
-PIECE_BYTES = 1 << 18
 
 
 class Audited(NamedTuple):
@@ -89,16 +96,14 @@ def audit(
 ) -> Audited:
     """Check every line up to `size`; raise `BrokenChainError` at the first that is wrong."""
     check, rest = ChainCheck(path, saved_head), b""
-    for done_bytes, lines in _pieces(descriptor, size):
+    for done_bytes, lines in () if descriptor is None else blocks(descriptor, size=size):
         rest = lines.pop()
         for line in lines:
             check.add(line)
-        if len(rest) > MAX_LINE_BYTES:
-            _break(path, rest, check.event_count + 1, check.head)
         if progress is not None:
             progress(done_bytes, size, check.event_count)
     torn_bytes = len(rest)
-    if link_of(rest) is not None and is_sealed(rest):  # Whole but for its newline.
+    if is_entry(rest):  # Whole but for its newline.
         check.add(rest)
         torn_bytes = 0
     return check.finish(torn_bytes)
@@ -119,28 +124,13 @@ def _next_head(path: str, line: bytes, number: int, head: bytes) -> bytes:
 def read_events(descriptor: int, path: str) -> Iterator[dict[str, Any]]:
     """Yield the events of the lines that are complete."""
     number, rest = 0, b""
-    for _, lines in _pieces(descriptor, os.fstat(descriptor).st_size):
+    for _, lines in blocks(descriptor, size=os.fstat(descriptor).st_size):
         rest = lines.pop()
         for line in lines:
             number += 1
             yield _event(path, line, number)
-        if len(rest) > MAX_LINE_BYTES:
-            raise _not_an_entry(path, rest, number + 1)
-    if link_of(rest) is not None and is_sealed(rest):
+    if is_entry(rest):
         yield _event(path, rest, number + 1)
-
-
-def _pieces(descriptor: int | None, size: int) -> Iterator[tuple[int, list[bytes]]]:
-    """Yield how many bytes were read, and the lines in them; the last of each list is not complete yet."""
-    rest, offset = b"", 0
-    while descriptor is not None and offset < size:
-        piece = os.pread(descriptor, min(PIECE_BYTES, size - offset), offset)
-        if not piece:
-            return  # The file became shorter: a torn end was set aside meanwhile.
-        offset += len(piece)
-        lines = (rest + piece).split(b"\n")
-        rest = lines[-1]
-        yield offset, lines
 
 
 def _parses(line: bytes, seq: int) -> bool:

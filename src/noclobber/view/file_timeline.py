@@ -16,8 +16,8 @@ from noclobber.disk.reading import look_at
 from noclobber.disk.versions import Versions
 from noclobber.errors import ABSENT, DELETED, BadRequestError, NoclobberError
 from noclobber.guard.past_bytes import find_bytes
-from noclobber.ledger.backwards import recent_lines
 from noclobber.ledger.browse import event_in, summary_of
+from noclobber.ledger.chosen import recent_lines
 from noclobber.ledger.root import relative
 from noclobber.text.visible import visible
 from noclobber.view.attention import MOST_DIFFED_BYTES, diff_text, read_bounded

@@ -25,6 +25,7 @@ from noclobber.errors import LedgerError, NoclobberError
 from noclobber.ledger.browse import event_in
 from noclobber.ledger.line import MAX_LINE_BYTES, is_sealed, link_of
 from noclobber.ledger.open_file import FOR_READING, open_ledger
+from noclobber.ledger.reader import Follower
 from noclobber.view.shown_events import Authors, ShownEvent, shown
 from noclobber.view.tallies import MINUTES_KEPT, Tallies
 
@@ -43,6 +44,7 @@ class LedgerFeed:
 
     def __init__(self, root: str, clock: Clock) -> None:
         self.root, self.path, self._clock = root, ledger_path(root), clock
+        self._follower = Follower(self.path, FIRST_BYTES, ROUND_BYTES)
         self.troubles: dict[str, str] = {}
         self._begin()
 
@@ -51,19 +53,18 @@ class LedgerFeed:
         self.seen_count = 0
         """How many events were shown so far: the place of the newest one."""
         self.tallies, self._authors = Tallies(), Authors()
-        self._identity: tuple[int, int] | None = None
-        self._offset = self._counted_from = self._first_offset = 0
+        self.exists = False
+        """True if there is a ledger."""
+        self._counted_from = self._first_offset = 0
         self._carry = b""
-        self._skips_to_newline = False
         self.head: str | None = None
-        self.size_bytes = 0
 
     # -- what to show ---------------------------------------------------------------------------------
 
     @property
-    def exists(self) -> bool:
-        """True if there is a ledger."""
-        return self._identity is not None
+    def size_bytes(self) -> int:
+        """How far the ledger was read."""
+        return self._follower.size_bytes
 
     @property
     def counted_share(self) -> float:
@@ -98,62 +99,37 @@ class LedgerFeed:
         """Read what was appended since the last look; True if something is new."""
         before = dict(self.troubles)
         try:
-            status = os.lstat(self.path)
-        except OSError:
+            found = self._follower.look(is_forced="ledger" in self.troubles)
+        except (FileNotFoundError, NotADirectoryError):
             if not os.path.isdir(self.root):
                 return False  # With everything else: what was known last stays on the screen.
             if self.exists:
                 self._begin()
+                self._follower = Follower(self.path, FIRST_BYTES, ROUND_BYTES)
                 self.troubles.pop("chain", None)
                 self.troubles["ledger"] = "The ledger is gone: it was deleted or moved away."
             return self.troubles != before
-        is_known = (status.st_dev, status.st_ino) == self._identity and status.st_size == self.size_bytes
-        if is_known and "ledger" not in self.troubles:
-            return False
-        try:
-            descriptor, identity = open_ledger(self.path, FOR_READING)
         except NoclobberError as error:
             self.troubles["ledger"] = str(error)
             return self.troubles != before
-        self.troubles.pop("ledger", None)  # It can be opened again.
-        try:
-            return self._read(descriptor, identity) or self.troubles != before
         except OSError as error:
             self.troubles["ledger"] = f"{self.path} cannot be read: {error.strerror}."
             return self.troubles != before
-        finally:
-            os.close(descriptor)
-
-    def _read(self, descriptor: int, identity: tuple[int, int]) -> bool:
-        size = os.fstat(descriptor).st_size
-        if identity != self._identity or size < self._offset:
-            was_followed = self.exists
-            self._begin()
-            self.troubles.pop("chain", None)
-            if was_followed:
+        if found is None:
+            return False
+        self.troubles.pop("ledger", None)  # It can be opened again.
+        if found.is_new_file:
+            if self.exists:
                 self.troubles["cut"] = "The ledger was replaced or shortened while it was watched."
-            self._identity = identity
-            self._offset = self._counted_from = self._first_offset = max(0, size - FIRST_BYTES)
-            self._skips_to_newline = self._offset > 0
-        data = os.pread(descriptor, ROUND_BYTES, self._offset)
-        end = data.rfind(b"\n") + 1
-        if not end and len(data) > MAX_LINE_BYTES - 1:
-            end = len(data)  # Longer than any entry: it is passed over in pieces.
-        # Not yet complete: it is looked at again when the file has grown.
-        self.size_bytes = size if self._offset + len(data) >= size else self._offset + end
-        lines = data[:end].split(b"\n")
-        if self._skips_to_newline and end:
-            self._give_back(lines.pop(0))
-        for line in lines:
-            if line:
-                self._take(line)
-        self._offset += end
-        return bool(end)
-
-    def _give_back(self, beginning: bytes) -> None:
-        """The first look began inside a line: that line is counted with what is before it."""
-        self._skips_to_newline = False
-        self._carry = beginning + b"\n"
+            self._begin()
+            self.exists = True
+            self.troubles.pop("chain", None)
+            self._counted_from = self._first_offset = self._follower.begin
+        if found.beginning:
+            self._carry = found.beginning + b"\n"  # That line is counted with what is before it.
+        for line in found.lines:
+            self._take(line)
+        return bool(found.lines) or self.troubles != before
 
     def _take(self, line: bytes) -> None:
         self.tallies.count(line, self._last_minutes()[0])
@@ -202,14 +178,14 @@ class LedgerFeed:
 
     def count_back(self) -> bool:
         """Count one block more of what was there before the first look; False if all of it is counted."""
-        if not self._counted_from or self._identity is None:
+        if not self._counted_from:
             return False
         try:
             descriptor, identity = open_ledger(self.path, FOR_READING)
         except LedgerError:
             return False  # `look()` says why.
         try:
-            if identity != self._identity:
+            if identity != self._follower.identity:
                 return False
             start = max(0, self._counted_from - BLOCK_BYTES)
             data = os.pread(descriptor, self._counted_from - start, start)

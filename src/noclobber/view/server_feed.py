@@ -71,7 +71,7 @@ class ServerFeed(LedgerFeed):
         self.troubles.pop("server", None)
         is_first = not self.exists
         if is_first:
-            self._identity, self.path = (0, 0), answer.path
+            self.exists, self.path = True, answer.path
             link = link_of(answer.lines[0]) if answer.lines else None
             self._seq = self._first_offset = self._counted_from = link.seq - 1 if link is not None else 0
         for line in answer.lines:

@@ -46,8 +46,8 @@ from noclobber.guard.git.lineage import (
 from noclobber.guard.git.repository import EXECUTABLE, FILE, GitFailedError
 from noclobber.guard.git.woven_file import committed_hunks, go_on, version_lines
 from noclobber.guard.past_bytes import find_kept
-from noclobber.ledger.browse import LedgerPlace
 from noclobber.ledger.history import landed_behind, landed_writes
+from noclobber.ledger.reader import LedgerPlace
 from noclobber.text.merge import is_binary
 from noclobber.text.weave import Weave
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noclobber.ledger.backwards import lines_backwards
+from noclobber.ledger.reader import lines_backwards
 
 pytestmark = pytest.mark.broken_ledger
 
