@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from fuzz.engine import Target
 from noclobber import Workspace
-from noclobber.core import wire
-from noclobber.core.light import json_text
+from noclobber.core import json_text, wire
 from noclobber.disk.commit import journal
 from noclobber.disk.file_guard import FileGuard
 from noclobber.errors import NoclobberError

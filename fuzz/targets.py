@@ -18,8 +18,7 @@ from pathlib import Path
 from fuzz.acting_targets import acting_targets
 from fuzz.command_targets import command_targets
 from fuzz.engine import Target
-from noclobber.core import options_file
-from noclobber.core.light import json_text
+from noclobber.core import json_text, options_file
 from noclobber.core.project import OPTIONS_NAME, SHARED_OPTIONS_NAME
 from noclobber.disk.commit import journal
 from noclobber.errors import NoclobberError

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from types import BuiltinFunctionType
 from typing import Any
 
-from noclobber.disk import ordering, renames
+from noclobber.disk import c_library, renames
 
 CALLS = (
     *("open", "fstat", "stat", "lstat", "pread", "preadv", "pwrite", "write", "read", "ftruncate", "fsync"),
@@ -89,8 +89,8 @@ class Faults:
     @contextmanager
     def installed(self) -> Iterator[Faults]:
         """Have every call of the package go through here."""
-        rename, get_errno = renames._call or renames._load(), renames._get_errno
-        ordering._sync_file_range or ordering._load()
+        rename, get_errno = renames._renameat2, c_library.get_errno
+        assert rename is not None
         replaced: list[tuple[object, str, object]] = []
 
         def replace(module: object, name: str, new: object) -> None:
@@ -110,8 +110,8 @@ class Faults:
             for name, value in list(vars(module).items()):
                 if isinstance(value, BuiltinFunctionType) and value in made:
                     replace(module, name, made[value])
-        replace(renames, "_call", self._rename(rename))
-        replace(renames, "_get_errno", lambda: self._code or get_errno())
+        replace(renames, "_renameat2", self._rename(rename))
+        replace(renames, "get_errno", lambda: self._code or get_errno())
         try:
             yield self
         finally:

@@ -39,7 +39,7 @@ from typing import NamedTuple
 
 from noclobber.cli import run as guarded
 from noclobber.core.project import OWED_FOLDER
-from noclobber.disk import hashing, steps
+from noclobber.disk import steps
 from noclobber.shell.runs import NEW_PREFIX
 from torture import colliding, compiled, shell_outsiders
 from torture.next_version import NOT_WHOLE
@@ -110,7 +110,6 @@ def prepare(root: Path) -> None:
 
 def load() -> None:
     """Load what a landing needs, so that not every command of a forked agent does it again."""
-    hashing.start_light()
     import noclobber.guard.command_turn
     import noclobber.guard.commands
     import noclobber.guard.git.others_work  # noqa: F401

@@ -5,9 +5,6 @@ from __future__ import annotations
 import inspect
 import json
 import pickle
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any, Literal
 
 import jsonschema
@@ -17,7 +14,7 @@ from hypothesis import strategies as st
 
 import noclobber
 from noclobber import errors
-from noclobber.core.light.json_text import spell_for_any_reader
+from noclobber.core.json_text import spell_for_any_reader
 from noclobber.core.wire import SCHEMAS, parse_refusal, parse_stale, schema, to_json, to_object
 from noclobber.errors import RefusalError, StaleFileError
 from noclobber.hosts import HOSTS, load
@@ -311,19 +308,3 @@ def test_hosts_and_library_spell_a_refusal_alike() -> None:
     assert set(to_object(contention)) == set(schema("lock-contention")["required"])
     with pytest.raises(TypeError, match="is not a refusal"):
         to_json(errors.NoclobberError("x"))
-
-
-@pytest.mark.parametrize("text", ['{"a":', '{"a":[1,', '{"a"', '["x', '{"a":1,'])
-def test_text_that_is_cut_off_is_a_value_error_also_without_the_json_package(text: str) -> None:
-    """Bad input: the C scanner then has no error of its own to raise."""
-    program = (
-        "import sys\n"
-        f"sys.path.append({str(Path(noclobber.__file__).parents[1])!r})\n"
-        "from noclobber.core.light.json_text import parse\n"
-        "assert 'json' not in sys.modules\n"
-        "try:\n    parse(sys.argv[1])\nexcept ValueError:\n    print('value error')\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-I", "-S", "-c", program, text], capture_output=True, text=True, check=False
-    )
-    assert (done.stdout, done.stderr) == ("value error\n", "")

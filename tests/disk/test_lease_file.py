@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from noclobber.core.clock import SystemClock
-from noclobber.core.light.json_text import spell_in_ascii
+from noclobber.core.json_text import spell_in_ascii
 from noclobber.disk import lease_file
 from noclobber.disk.processes import identify
 

@@ -107,10 +107,8 @@ def _reap() -> None:
 def _load() -> None:
     """Load what most commands need; a child loads the rest."""
     from noclobber.cli import run
-    from noclobber.disk import hashing
     from noclobber.guard import claims
 
-    hashing.start_light()
     claims.TAKE_OVER_S = TAKE_OVER_S
     for name in (*run.LANDING, "cli.write", "cli.shell_prefix", "guard.workspace", "hook.main", "hook.turn"):
         __import__(f"noclobber.{name}")

@@ -10,7 +10,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from noclobber.cli.terminal import say
-from noclobber.core.light.json_text import spell_for_any_reader
+from noclobber.core.json_text import spell_for_any_reader
 from noclobber.core.options import load_options
 from noclobber.core.project import existing_folder, find_project
 from noclobber.errors import BadRequestError, ConfigError

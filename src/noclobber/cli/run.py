@@ -48,9 +48,9 @@ SHELLS = ("sh", "bash", "zsh", "dash", "ksh")
 LANDING = (
     # Small ones first, which do not need `errors`: they are loaded while the view is made, and whoever makes
     # it waits for the end of a part.
-    *("disk.steps", "guard.replaced_paths", "disk.after_fork", "lock.names", "core.light.globs"),
+    *("disk.steps", "guard.replaced_paths", "disk.after_fork", "lock.names", "disk.c_library"),
     *("core.clock", "disk.mutex", "ledger.chosen", "core.actions", "disk.renames", "disk.filesystems"),
-    *("disk.volume_mutex", "lock.locked_folder", "core.light.json_text", "disk.ordering", "disk.leases"),
+    *("disk.volume_mutex", "lock.locked_folder", "core.json_text", "disk.ordering", "disk.leases"),
     *(
         "disk.commit.departed",
         "disk.signals",
@@ -237,9 +237,6 @@ def guarded(asked: Asked) -> int:
 
 def at_best_level(asked: Asked) -> int:
     """Run a command in a private view, or else watched; return the exit code."""
-    from noclobber.core.light import own_modules
-
-    own_modules.use()
     from noclobber.core.project import existing_folder, find_project
 
     cwd = os.getcwd()
@@ -304,14 +301,14 @@ def _why_not_here(root: str) -> str | None:
 
 def _die_of(number: int) -> None:
     """End as the command did: a shell goes on with its loop after an exit code, and not after Ctrl-C."""
-    import _signal  # type: ignore[import-not-found]  # `signal` loads `enum`.
     import resource
+    import signal
 
     sys.stdout.flush()
     sys.stderr.flush()
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
-    if number not in (_signal.SIGKILL, _signal.SIGSTOP):
-        _signal.signal(number, _signal.SIG_DFL)
+    if number not in (signal.SIGKILL, signal.SIGSTOP):
+        signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)
 
 
@@ -460,7 +457,7 @@ def can_be_hash(text: object) -> bool:
 
 
 def _expectations(path: str) -> dict[str, str]:
-    from noclobber.core.light.json_text import parse
+    from noclobber.core.json_text import parse
 
     with open(path, "rb") as file:
         found = parse(file.read())
@@ -485,7 +482,7 @@ def _reported(
     """Write the report, if one is wanted; return the exit code."""
     if not asked.report and not asked.as_json:
         return exit_code
-    from noclobber.core.light.json_text import spell_for_any_reader
+    from noclobber.core.json_text import spell_for_any_reader
 
     found = [(done.path, done.previous_sha256, done.sha256) for done in landed]
     found += [(change.path, change.before, change.after) for change in rows]
@@ -512,10 +509,6 @@ def _reported(
 
 def _loaded_for_landing() -> Iterator[None]:
     """Load what a landing needs, in small parts: in between, the command may need an answer."""
-    from noclobber.disk.hashing import start_light
-
-    yield
-    start_light()
     yield
     for name in LANDING:
         __import__(f"noclobber.{name}")

@@ -41,9 +41,6 @@ def main(words: list[str]) -> int:
         )
     asked = None
     try:
-        from noclobber.disk import hashing
-
-        hashing.start_light()
         if command is not None and (launch or session_id):
             asked = _asked(host, launch or session_id, command, plain, is_launched=bool(launch))
     except Exception as error:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import stat
-from _blake2 import blake2b  # `hashlib` has this very one, and loads OpenSSL first.
+from hashlib import blake2b
 
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 MOST_BYTES = 1 << 20

@@ -5,8 +5,8 @@ What a forked child gets anew: locks that a thread of the parent may hold, and l
 from __future__ import annotations
 
 import os
-from _weakref import ref  # `weakref` takes a millisecond to load.
 from collections.abc import Callable
+from weakref import ref
 
 _renewed: dict[int, tuple[ref[object], dict[str, Callable[[], object]]]] = {}
 """By the identity of the owner, who is forgotten when it is gone."""

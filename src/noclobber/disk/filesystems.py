@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
+
+from noclobber.disk.c_library import LONG, function
 
 if TYPE_CHECKING:
     from noclobber.core.values import Level
@@ -136,7 +137,9 @@ def is_remote(kind: str) -> bool:
     return kind in NETWORK or kind.startswith("fuse")
 
 
-_fstatfs: Callable[[int], int] | None = None
+_fstatfs, _statx = function("fstatfs"), function("statx")
+# `struct statfs` begins with f_type, a long; both it and `struct statx` have 256 bytes at most.
+_WORDS: Any = LONG * 32
 has_seen_network = False  # So that nobody else pays for a question about every lease.
 
 
@@ -150,25 +153,12 @@ def kind_of(descriptor: int) -> str:
     global has_seen_network
     if sys.platform != "linux":
         return "unknown"
-    kind = _KINDS.get((_fstatfs or _load())(descriptor), "unknown")
+    assert _fstatfs is not None
+    words = _WORDS()
+    number = 0 if _fstatfs(descriptor, words) else words[0] & 0xFFFFFFFF
+    kind = _KINDS.get(number, "unknown")
     has_seen_network = has_seen_network or kind in NETWORK
     return kind
-
-
-def _load() -> Callable[[int], int]:
-    global _fstatfs
-    from noclobber.core.light.c_library import LONG, function
-
-    call = function("fstatfs")
-    assert call is not None
-    words: Any = LONG * 32  # type: ignore[operator]
-
-    def fstatfs(descriptor: int) -> int:
-        buffer = words()  # struct statfs begins with f_type, a long.
-        return 0 if call(descriptor, buffer) else buffer[0] & 0xFFFFFFFF
-
-    _fstatfs = fstatfs
-    return fstatfs
 
 
 FORCE_SYNC, EMPTY_PATH, STATX_BASIC = 0x2000, 0x1000, 0x7FF
@@ -188,12 +178,8 @@ def forget_cached(descriptor: int) -> None:
 
 def ask_anew(descriptor: int) -> None:
     """Ask for the state of an open file or folder on a network: the other side, and not our cache."""
-    from noclobber.core.light.c_library import LONG, function
-
-    statx = function("statx") if sys.platform == "linux" else None
-    if statx is not None:
-        words: Any = LONG * 32  # type: ignore[operator]  # struct statx has 256 bytes.
-        statx(descriptor, b"", FORCE_SYNC | EMPTY_PATH, STATX_BASIC, words())
+    if _statx is not None:
+        _statx(descriptor, b"", FORCE_SYNC | EMPTY_PATH, STATX_BASIC, _WORDS())
 
 
 def refresh(folder: str) -> None:

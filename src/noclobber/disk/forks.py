@@ -18,11 +18,11 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 
 # Not `functools`, which is slow to import.
-from _functools import partial  # type: ignore[import-not-found]
-from _thread import get_ident
-from collections.abc import Callable
+from functools import partial
+from threading import get_ident
 from time import monotonic
 
 # Nobody waits longer than this: a disk may hang, and at-fork hooks of other libraries take locks, too.

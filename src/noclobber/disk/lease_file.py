@@ -15,13 +15,13 @@ nothing but a record, and the order of commits at level `plain`, relies on it.
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
-from noclobber.core.light.json_text import parse, spell_in_ascii
+from noclobber.core.json_text import parse, spell_in_ascii
 from noclobber.disk import filesystems
 from noclobber.disk.processes import GONE, ProcessIdentity, fate, identify
 from noclobber.disk.reading import LOOK
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from noclobber.core.clock import Clock
 

@@ -30,7 +30,7 @@ import errno
 import fcntl
 import sys
 import time
-from _signal import SIGURG  # type: ignore[import-not-found]  # `signal` loads `enum`.
+from signal import SIGURG
 from typing import TYPE_CHECKING
 
 from noclobber.disk import filesystems

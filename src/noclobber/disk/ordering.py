@@ -26,8 +26,9 @@ import errno
 import fcntl
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
+from noclobber.disk.c_library import INT64, function
 from noclobber.disk.filesystems import filesystem_type
 
 # Here a change of names is lasting only together with everything that was written and named before it.
@@ -51,6 +52,7 @@ _NOT_HERE = (
     errno.ENOSYS,
     errno.EBADR if sys.platform == "linux" else 0,
 )
+_sync_file_range = function("sync_file_range")
 _BARRIER = 85  # F_BARRIERFSYNC of macOS.
 _BTRFS_START_COMMIT, _BTRFS_WAIT_COMMIT = 0x80089418, 0x40089416
 
@@ -67,7 +69,8 @@ def type_of(device: int, folder: str) -> str:
 
 def start(descriptor: int) -> None:
     """Have the kernel begin to write a file's bytes, so that `wait()` takes less time later."""
-    (_sync_file_range or _load())(descriptor, 0, 0, _START)  # A failure shows in `wait()`.
+    if _sync_file_range is not None:
+        _sync_file_range(descriptor, INT64(0), INT64(0), _START)  # A failure shows in `wait()`.
 
 
 def wait(descriptor: int, kind: str) -> None:
@@ -110,26 +113,3 @@ def flush_names(folders: Iterable[int], kind: str) -> None:
                 raise
     for folder_fd in folders:
         os.fsync(folder_fd)
-
-
-_sync_file_range: Callable[[int, int, int, int], int] | None = None
-
-
-def _load() -> Callable[[int, int, int, int], int]:
-    global _sync_file_range
-    from noclobber.core.light.c_library import INT64, function
-
-    call = function("sync_file_range")
-    if call is None:
-        _sync_file_range = _not_here
-        return _not_here
-
-    def sync_file_range(descriptor: int, offset: int, count: int, flags: int) -> int:
-        return call(descriptor, INT64(offset), INT64(count), flags)
-
-    _sync_file_range = sync_file_range
-    return sync_file_range
-
-
-def _not_here(*_: int) -> int:
-    return -1

@@ -6,8 +6,7 @@ other. A watcher that hears of a file that it came and then went thinks that not
 which VS Code uses, drops both, and nsfw says "deleted". So the call gives the name that people watch first:
 it went, then it came. (finding G9; tests/test_watchers.py)
 
-Linux has `renameat2`, macOS has `renameatx_np`; both are called by `core/light/c_library`, which is loaded
-when the first commit needs it.
+Linux has `renameat2`, macOS has `renameatx_np`.
 """
 
 from __future__ import annotations
@@ -18,33 +17,26 @@ import stat
 import sys
 from collections.abc import Callable
 
+from noclobber.disk.c_library import function, get_errno
+
 LINUX_NOREPLACE, LINUX_EXCHANGE = 1, 2
 MACOS_SWAP, MACOS_EXCL = 2, 4
 
 # What a kernel or filesystem answers that has no such rename.
 UNSUPPORTED = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP)
 
-_Rename = "Callable[[int, bytes, int, bytes, int], int]"
-_call: Callable[[int, bytes, int, bytes, int], int] | None = None
-_get_errno: Callable[[], int]
+_renameat2 = function("renameatx_np" if sys.platform == "darwin" else "renameat2")
 
 
-def _load() -> Callable[[int, bytes, int, bytes, int], int]:
-    global _call, _get_errno
-    from noclobber.core.light import c_library
-
-    function = c_library.function("renameatx_np" if sys.platform == "darwin" else "renameat2")
-    if function is None:  # An old C library; the caller falls to the next level.
+def _call() -> Callable[..., int]:
+    if _renameat2 is None:  # An old C library; the caller falls to the next level.
         raise OSError(errno.ENOSYS, "this C library has no exchange-rename")
-    _get_errno = c_library.get_errno
-    _call = function
-    return function
+    return _renameat2
 
 
 def _rename(from_fd: int, source: str, to_fd: int, destination: str, flags: int) -> None:
-    call = _call or _load()
-    if call(from_fd, os.fsencode(source), to_fd, os.fsencode(destination), flags) != 0:
-        code = _get_errno()
+    if _call()(from_fd, os.fsencode(source), to_fd, os.fsencode(destination), flags) != 0:
+        code = get_errno()
         raise OSError(code, os.strerror(code), source, None, destination)
 
 
@@ -59,7 +51,7 @@ class Flip:
     __slots__ = ("_arguments", "_call")
 
     def __init__(self, from_fd: int, source: str, to_fd: int, destination: str) -> None:
-        self._call = _call or _load()
+        self._call = _call()
         flags = MACOS_SWAP if sys.platform == "darwin" else LINUX_EXCHANGE
         # Names are valid UTF-8 (see `paths`), which fsencode() would take three times as long to make.
         self._arguments = (to_fd, destination.encode(), from_fd, source.encode(), flags)
@@ -68,7 +60,7 @@ class Flip:
         """Swap the two names; False if one of them does not exist."""
         if self._call(*self._arguments) == 0:
             return True
-        code = _get_errno()
+        code = get_errno()
         if code == errno.ENOENT:
             return False
         raise OSError(code, os.strerror(code))

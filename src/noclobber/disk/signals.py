@@ -15,12 +15,12 @@ Our own threads take no signals.
 from __future__ import annotations
 
 # Not `signal`: it makes an enum of each signal, 4 % of a small commit, and is slow to import.
-import _signal as signal  # type: ignore[import-not-found]
 import os
+import signal
 import sys
-from _signal import pthread_sigmask
-from _thread import get_ident
+from _signal import pthread_sigmask  # type: ignore[import-not-found]  # `signal` makes an enum of each signal in the mask.
 from collections.abc import Callable
+from threading import get_ident
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 if TYPE_CHECKING:

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import errno
 import os
-from _thread import RLock
+import re
 from collections.abc import Callable, Iterable
+from fnmatch import translate
+from threading import RLock
 from typing import TYPE_CHECKING
 
-from noclobber.core.light.globs import Globs
 from noclobber.disk import after_fork, small_file
 from noclobber.disk.git_folders import GitFolders
 from noclobber.disk.hashing import of_bytes
@@ -39,6 +40,11 @@ _ADDED = "added"
 _COUNTED_BYTES = 1 << 16
 
 
+def _any_of(patterns: list[str]) -> re.Pattern[str]:
+    """Return one expression for all patterns: each is asked about every file that is written."""
+    return re.compile("|".join(translate(pattern) for pattern in patterns) or "(?!)")
+
+
 class VersionKeeper:
     """Decides which versions of a workspace are kept, and keeps them."""
 
@@ -53,8 +59,8 @@ class VersionKeeper:
         self.origin = origin
         self._root, self._options, self._clock = root, options, clock
         excluded = options.versions_exclude
-        self._names = Globs(pattern for pattern in excluded if "/" not in pattern)
-        self._paths = Globs(pattern for pattern in excluded if "/" in pattern)
+        self._names = _any_of([pattern for pattern in excluded if "/" not in pattern])
+        self._paths = _any_of([pattern for pattern in excluded if "/" in pattern])
         self._ignored = GitIgnore(root) if options.versions_ignored == "skip" else None
         self._git = GitFolders(root)
         self._versions: Versions | None = None
@@ -70,11 +76,11 @@ class VersionKeeper:
         """True if versions of this file are kept."""
         if size_bytes > MOST_FILE_BYTES or self._git.has(path):
             return False
-        if self._names.fit(path.rpartition("/")[2]):
+        if self._names.match(path.rpartition("/")[2]):
             return False
         above = self._root.rstrip("/") + "/"
         relative = path[len(above) :] if path.startswith(above) else os.path.relpath(path, self._root)
-        if self._paths.fit(relative):
+        if self._paths.match(relative):
             return False
         return self._ignored is None or not self._ignored.ignores(path)
 

@@ -10,43 +10,26 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from noclobber.disk.c_library import LONG, function
 
 _OPENAT2 = 437  # On every machine: it was added after the numbers were made the same.
 _CURRENT_FOLDER = -100  # AT_FDCWD; unused, since paths are absolute.
 _RESOLVE_NO_SYMLINKS = 0x04
+# A descriptor that only names the file: opening it for reading would wait for a FIFO, or end a lease.
+_FLAGS = getattr(os, "O_PATH", 0) | os.O_CLOEXEC
+_HOW = b"".join(number.to_bytes(8, sys.byteorder) for number in (_FLAGS, 0, _RESOLVE_NO_SYMLINKS))
+
+_syscall = function("syscall") if sys.platform == "linux" else None
 
 
 def leads_somewhere(path: str) -> bool:
     """True if something is at an absolute, normalised path, and no part of the path is a link."""
-    descriptor = (_open or _load())(path.encode("utf-8", "surrogateescape"))
+    if _syscall is None:
+        return False
+    name = path.encode("utf-8", "surrogateescape")
+    descriptor = _syscall(LONG(_OPENAT2), _CURRENT_FOLDER, name, _HOW, LONG(len(_HOW)))
     if descriptor < 0:
         return False
     os.close(descriptor)
     return True
-
-
-_open: Callable[[bytes], int] | None = None
-
-
-def _load() -> Callable[[bytes], int]:
-    global _open
-    _open = _not_here
-    if sys.platform == "linux":
-        from noclobber.core.light.c_library import LONG, function
-
-        call = function("syscall")
-        # A descriptor that only names the file: opening it for reading would wait for a FIFO, or end a lease.
-        how = (os.O_PATH | os.O_CLOEXEC, 0, _RESOLVE_NO_SYMLINKS)
-        asked = b"".join(number.to_bytes(8, sys.byteorder) for number in how)
-        number, size = LONG(_OPENAT2), LONG(len(asked))
-        if call is not None:
-            _open = lambda path: call(number, _CURRENT_FOLDER, path, asked, size)  # noqa: E731
-    return _open
-
-
-def _not_here(_: bytes) -> int:
-    return -1

@@ -23,17 +23,16 @@ gone, and after half an hour. When it ends, it keeps what the call replaced and 
 
 from __future__ import annotations
 
-import _signal  # type: ignore[import-not-found]
 import fcntl
 import os
+import signal
 import stat
 import sys
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
-from noclobber.core.light import c_library
 from noclobber.core.project import KEPT_FOLDER, STATE_FOLDER
-from noclobber.disk import forks, hashing, leases, small_file
+from noclobber.disk import c_library, forks, hashing, leases, small_file
 from noclobber.disk.reading import KEPT_BYTES, LOOK, look_at, read_all
 from noclobber.errors import ABSENT
 
@@ -49,7 +48,7 @@ TURN_NS = 100_000
 MOST_COPIES = 32
 SMALL_BYTES = 1 << 16  # Read at each look: two changes within a tick of the clock have one date.
 PAGE_BYTES = 4096  # What the kernel copies under one lock.
-_WAKE = _signal.SIGURG  # Ignored where it is not waited for.
+_WAKE = signal.SIGURG  # Ignored where it is not waited for.
 _F_NOTIFY: int = getattr(fcntl, "F_NOTIFY", -1)
 
 
@@ -165,7 +164,7 @@ def _notify(folders: set[str]) -> list[int]:
     if _F_NOTIFY < 0:
         return descriptors
     # From here on the signal is kept until it is waited for, so none is lost between a look and a nap.
-    _signal.pthread_sigmask(_signal.SIG_BLOCK, {_WAKE})
+    signal.pthread_sigmask(signal.SIG_BLOCK, {_WAKE})
     events = fcntl.DN_MODIFY | fcntl.DN_CREATE | fcntl.DN_DELETE | fcntl.DN_RENAME | fcntl.DN_MULTISHOT
     for folder in folders:
         try:
@@ -181,7 +180,7 @@ def _nap(nap_s: float) -> None:
     if _F_NOTIFY < 0:
         time.sleep(nap_s)
     else:
-        _signal.sigtimedwait({_WAKE}, nap_s)
+        signal.sigtimedwait({_WAKE}, nap_s)
 
 
 def _ask_for_short_turns() -> None:

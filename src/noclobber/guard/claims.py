@@ -35,7 +35,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from noclobber.core.clock import SYSTEM_CLOCK
-from noclobber.core.light.json_text import parse, spell
+from noclobber.core.json_text import parse, spell
 from noclobber.core.project import CLAIMS_FOLDER, COORDINATOR, STATE_FOLDER
 from noclobber.disk import hashing, mutex, small_file
 from noclobber.disk.paths import OPEN_FOLDER

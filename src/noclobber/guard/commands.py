@@ -20,7 +20,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from noclobber.core.actions import READ
-from noclobber.core.light.json_text import parse
+from noclobber.core.json_text import parse
 from noclobber.core.project import STATE_FOLDER
 from noclobber.core.values import WriteResult
 from noclobber.disk.hashing import is_hash

@@ -33,7 +33,7 @@ Not promised: the bytes of a baseline are kept for diffs within bounds only; the
 from __future__ import annotations
 
 import os
-from _thread import RLock  # Not `threading`: see core/light.
+from threading import RLock
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from noclobber.core.clock import SYSTEM_CLOCK

@@ -11,7 +11,4 @@
 - `session_memory` keeps what an agent saw between processes, in the user's runtime folder.
 - `session_notes` has what is noted of a session as a whole: its project, its commands, who looks on.
 - `doctor` checks the hooks of a project; `dry_event` sends an event without consequences through each.
-
-`start`, `main` and what they load use little of the standard library, because the host waits for each of
-these processes; `core/light` says which parts are avoided and why. A test lists the modules.
 """

@@ -19,7 +19,7 @@ import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from noclobber.core.clock import SYSTEM_CLOCK
-from noclobber.core.light.json_text import parse, spell
+from noclobber.core.json_text import parse, spell
 from noclobber.disk import hashing, small_file
 from noclobber.hook.session_memory import open_runtime
 

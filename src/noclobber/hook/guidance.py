@@ -12,7 +12,7 @@ import os
 from typing import TYPE_CHECKING
 
 from noclobber.core.clock import SYSTEM_CLOCK, iso8601
-from noclobber.core.light.json_text import parse
+from noclobber.core.json_text import parse
 from noclobber.disk.reading import look_at
 from noclobber.errors import DELETED, OverwroteError, PartialReadError, StaleFileError, UnreadFileError
 from noclobber.hook.session_memory import SessionMemory

@@ -18,9 +18,9 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from noclobber.core.clock import SYSTEM_CLOCK, iso8601
-from noclobber.core.light.json_text import parse, spell
+from noclobber.core.json_text import parse, spell
 from noclobber.core.project import COORDINATOR
-from noclobber.disk import hashing, small_file
+from noclobber.disk import small_file
 from noclobber.errors import (
     BadRequestError,
     HookFailedError,
@@ -62,7 +62,7 @@ def main(words: Sequence[str]) -> int:
     if duty == WRITE:
         from noclobber.hook.writing import converse  # Here: only hosts whose tools we replace need it.
 
-        _start_lightly()
+        _ask_lightly()
         return converse(host_name, _answer_failure, _with_guidance)
     code = carry_out(host_name, duty, 0, deliver)
     if duty == NOTE and words[2:3] == [STAND_BY]:
@@ -72,8 +72,7 @@ def main(words: Sequence[str]) -> int:
     return code
 
 
-def _start_lightly() -> None:
-    hashing.start_light()
+def _ask_lightly() -> None:
     if COORDINATOR in os.environ:
         from noclobber.postgres.coordinator import ask_lightly
 
@@ -82,7 +81,7 @@ def _start_lightly() -> None:
 
 def carry_out(host_name: str, duty: str, stdin_fd: int, deliver: Callable[[Answer], None]) -> int:
     """Answer the event that a descriptor has, and do what there is to do once the host has its answer."""
-    _start_lightly()
+    _ask_lightly()
     answer = respond(_real_host(host_name), duty, stdin_fd)
     if answer.watch is not None:
         from noclobber.guard import approval  # Loaded before, to make it.

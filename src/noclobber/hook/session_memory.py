@@ -23,7 +23,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from noclobber.core.clock import SYSTEM_CLOCK
-from noclobber.core.light.json_text import parse, spell
+from noclobber.core.json_text import parse, spell
 from noclobber.core.project import LOST_FOLDER, STATE_FOLDER
 from noclobber.core.switches import runtime_folder as runtime_folder
 from noclobber.disk import hashing, mutex, small_file

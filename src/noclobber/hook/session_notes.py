@@ -18,7 +18,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
-from noclobber.core.light.json_text import parse, spell
+from noclobber.core.json_text import parse, spell
 from noclobber.core.switches import runtime_folder
 from noclobber.disk import mutex, small_file
 from noclobber.errors import HookFailedError

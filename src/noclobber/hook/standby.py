@@ -20,15 +20,15 @@ It is not there where there are no `/proc` and no pidfds, and with NOCLOBBER_STA
 
 from __future__ import annotations
 
-import _signal  # type: ignore[import-not-found]
 import fcntl
 import os
 import select
+import signal
 import sys
 import time
 from typing import TYPE_CHECKING
 
-from noclobber.disk import hashing, small_file
+from noclobber.disk import small_file
 from noclobber.errors import NoclobberError
 
 if TYPE_CHECKING:
@@ -132,7 +132,6 @@ def _load(host: str) -> None:
 
     from noclobber.hosts import load
 
-    hashing.start_light()
     load(host)
     for name in LOADED:
         import_module(f"noclobber.{name}")
@@ -199,7 +198,7 @@ class Standby:
         self._news_fd, self._tell_fd = os.pipe()
         # Those who wait see its end when this process ends, however it does.
         self._end_fd, self._life_fd = os.pipe()
-        _signal.signal(_signal.SIGCHLD, _signal.SIG_IGN)  # The kernel buries the children.
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # The kernel buries the children.
 
     def serve(self) -> None:
         """Answer until it is time to end."""
@@ -235,7 +234,7 @@ class Standby:
             os.close(self._host_fd)
             os.close(self._news_fd)
             os.close(self._life_fd)
-            _signal.signal(_signal.SIGCHLD, _signal.SIG_DFL)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             if self._is_asked(place):
                 is_outdated = self._loaded != _loaded_files()
                 os.write(self._tell_fd, bytes((OUTDATED if is_outdated else index,)))

@@ -16,11 +16,11 @@ write are one step all the same: what is written is compared with what the plan 
 
 from __future__ import annotations
 
-import _signal  # type: ignore[import-not-found]
 import os
+import signal
 from typing import TYPE_CHECKING, Any
 
-from noclobber.core.light.json_text import parse, spell_for_any_reader
+from noclobber.core.json_text import parse, spell_for_any_reader
 from noclobber.errors import EditMismatchError, NoclobberError
 from noclobber.hook.start import MOST_S, end_after
 from noclobber.hook.turn import HookTurn
@@ -97,7 +97,7 @@ def converse(
     if not say(plan):
         return 0
     # `start` lets the kernel end a hook that hangs. A user may think for as long as they like.
-    _signal.signal(_signal.SIGALRM, _signal.SIG_IGN)
+    signal.signal(signal.SIGALRM, signal.SIG_IGN)
     is_agreed = _read_line(begun) is not None
     end_after(MOST_S)
     if is_agreed and say(commit) and event is not None:

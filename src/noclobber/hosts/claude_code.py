@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from noclobber.core.actions import Action, CallResult, Shown
-from noclobber.core.light.json_text import spell_for_any_reader
+from noclobber.core.json_text import spell_for_any_reader
 from noclobber.core.values import Edit
 from noclobber.hosts.event import (
     NOTHING,

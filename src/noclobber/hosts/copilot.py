@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from noclobber.core.actions import Action, CallResult
-from noclobber.core.light.json_text import spell_for_any_reader
+from noclobber.core.json_text import spell_for_any_reader
 from noclobber.hosts import claude_code
 from noclobber.hosts.claude_code import CHECK_EVENT
 from noclobber.hosts.event import (
@@ -156,7 +156,7 @@ def actions(tool: str, given: Any, kind: str) -> tuple[Action, ...]:
 
         return apply_patch.actions(given)  # With GPT models the arguments are the patch itself.
     if isinstance(given, str):  # Older versions sent the arguments as JSON text.
-        from noclobber.core.light.json_text import parse
+        from noclobber.core.json_text import parse
 
         given = parse(given)
     values = table({"tool_input": given}, "tool_input") if tool in TOOLS else given

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from noclobber.core.actions import CallResult
-from noclobber.core.light.json_text import spell_for_any_reader
+from noclobber.core.json_text import spell_for_any_reader
 from noclobber.hosts import qwen
 from noclobber.hosts.event import (
     NOTHING,

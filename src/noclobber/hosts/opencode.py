@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from noclobber.core.actions import Action
-from noclobber.core.light.json_text import spell_for_any_reader
+from noclobber.core.json_text import spell_for_any_reader
 from noclobber.errors import BadRequestError
 from noclobber.hosts.event import (
     NOTHING,

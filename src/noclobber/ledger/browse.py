@@ -12,7 +12,7 @@ import os
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from noclobber.core.light.json_text import parse
+from noclobber.core.json_text import parse
 from noclobber.ledger.root import absolute
 
 if TYPE_CHECKING:

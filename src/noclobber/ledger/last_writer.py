@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from noclobber.core.clock import iso8601
-from noclobber.core.light.json_text import parse
+from noclobber.core.json_text import parse
 from noclobber.disk import hashing
 from noclobber.errors import RefusalError
 from noclobber.ledger.chosen import is_on_server, recent_lines

@@ -25,10 +25,10 @@ from __future__ import annotations
 
 import errno
 import os
-from _thread import get_ident
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from fcntl import LOCK_UN, flock
 from itertools import islice
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from noclobber.core.clock import SYSTEM_CLOCK, iso8601

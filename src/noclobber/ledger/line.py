@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from noclobber.core.light.json_text import spell
+from noclobber.core.json_text import spell
 from noclobber.disk.hashing import sha256
 from noclobber.errors import BadEventError
 

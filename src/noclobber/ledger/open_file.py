@@ -13,9 +13,9 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from _thread import allocate_lock, get_ident  # Not `threading`: see core/light.
 from collections.abc import Mapping
 from fcntl import LOCK_UN, flock
+from threading import Lock, get_ident
 from typing import TYPE_CHECKING, Any
 
 from noclobber.core.clock import SYSTEM_CLOCK
@@ -53,7 +53,7 @@ class Handle:
     ) -> None:
         self.path, self._clock, self._patience_s = path, clock, patience_s
         self.pid = os.getpid()
-        self.lock = allocate_lock()  # flock does not exclude threads that share a descriptor.
+        self.lock = Lock()  # flock does not exclude threads that share a descriptor.
         self.thread = -1  # Who is at work; a signal handler that comes back in would wait for itself.
         self.descriptor = -1
         self.identity = (-1, -1)  # Device and inode.
@@ -219,7 +219,7 @@ def _drop_inherited_handles() -> None:
             os.close(handle._lease[0])
             handle._lease = None
         handle.descriptor = handle.size = -1
-        handle.lock = allocate_lock()  # Another thread of the parent may have held the old one.
+        handle.lock = Lock()  # Another thread of the parent may have held the old one.
         handle.pid, handle.thread = os.getpid(), -1
     _OPEN.clear()
 

@@ -35,7 +35,7 @@ from functools import lru_cache
 from hashlib import sha256
 from typing import Any, NamedTuple
 
-from noclobber.core.light.json_text import spell
+from noclobber.core.json_text import spell
 from noclobber.disk import small_file
 from noclobber.disk.processes import ProcessIdentity
 from noclobber.lock.limits import MAX_LEASE_S, MAX_RECORDED_LEASE_S, MAX_TEXT_CHARS

@@ -12,16 +12,15 @@ commit has taken already, and is never in the way of a lease.
 
 from __future__ import annotations
 
-import _signal  # type: ignore[import-not-found]  # `signal` loads `enum`.
 import os
+import signal
 from collections.abc import Iterator
 
-from noclobber.core.light.c_library import LONG, function
 from noclobber.core.project import UNCHECKED
 from noclobber.disk import ordering
+from noclobber.disk.c_library import LONG, function
 from noclobber.disk.reading import LOOK
 from noclobber.shell.namespace import PR_SET_PDEATHSIG
-from noclobber.shell.own_core import step_aside
 from noclobber.shell.process import has_two_cores
 
 FROM_FILES = 64  # Forking takes as long as they do.
@@ -42,12 +41,11 @@ class EarlyFlush:
                     self._flush(parent)
                 finally:
                     os._exit(0)
-            step_aside()
         return self
 
     def __exit__(self, *exc: object) -> None:
         if self._pid:
-            os.kill(self._pid, _signal.SIGKILL)
+            os.kill(self._pid, signal.SIGKILL)
             os.waitpid(self._pid, 0)
             self._pid = 0
 
@@ -57,7 +55,7 @@ class EarlyFlush:
     def _flush(self, parent: int) -> None:
         """In the child. It ends with its parent, which has locks that it must not keep."""
         prctl = function("prctl")
-        if prctl is None or prctl(PR_SET_PDEATHSIG, LONG(_signal.SIGKILL), LONG(0), LONG(0), LONG(0)) != 0:
+        if prctl is None or prctl(PR_SET_PDEATHSIG, LONG(signal.SIGKILL), LONG(0), LONG(0), LONG(0)) != 0:
             return
         if os.getppid() != parent:
             return

@@ -2,13 +2,13 @@
 # command and its folder are in the folder's job.json, its environment is ours. A process of its own,
 # because it waits for every process that the command leaves behind, and a program may have children of its
 # own.
-import _signal  # type: ignore[import-not-found]  # `signal` loads `enum`.
 import os
+import signal
 import sys
 
 if __name__ == "__main__":
     sys.path.append(__file__.rpartition("/noclobber/shell/")[0])
-    from noclobber.core.light.json_text import spell
+    from noclobber.core.json_text import spell
     from noclobber.shell.namespace import UnavailableError
     from noclobber.shell.process import CommandProcess, Ended
     from noclobber.shell.runs import RunFolder
@@ -30,7 +30,7 @@ if __name__ == "__main__":
 
     # Before there is anything to end: were we ended between the command's start and our wait for it, what it
     # has started would stay, and hold its output open for ever.
-    _signal.signal(_signal.SIGTERM, end_it)
+    signal.signal(signal.SIGTERM, end_it)
     try:
         environment = dict(os.environ)
         begun = start(Start(folder, job["argv"], job["cwd"], environment, job["first_ns"]))

@@ -17,8 +17,8 @@ import os
 import stat
 from collections.abc import Callable
 
-from noclobber.core.light.c_library import function, get_errno
 from noclobber.core.project import BESIDE_PREFIX
+from noclobber.disk.c_library import function, get_errno
 
 
 def prepare(pid: int, path: str, root: str, upper: str, is_still_asking: Callable[[], bool]) -> None:

@@ -24,8 +24,8 @@ import errno
 import os
 import sys
 
-from noclobber.core.light.c_library import LONG, function, get_errno
 from noclobber.core.project import STATE_FOLDER
+from noclobber.disk.c_library import LONG, function, get_errno
 from noclobber.shell.git_folders import layers
 from noclobber.shell.supervisor import Supervisor
 

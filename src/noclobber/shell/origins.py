@@ -11,11 +11,12 @@ Not known: links and other special things (they carry no attributes of users), a
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 from sys import byteorder
 
-from noclobber.core.light.c_library import LONG, address_of, function
+from noclobber.disk.c_library import function
 
 _HEADER = 5 + 16  # Version, magic, length, flags, type of handle; the filesystem's id.
 _TYPE_AT = 4
@@ -42,11 +43,11 @@ def handle_of(path: str) -> bytes:
     called = function("name_to_handle_at")
     if called is None:
         return b""
-    room, mount = bytearray(_MOST_BYTES.to_bytes(4, byteorder) + bytes(4 + _MOST_BYTES)), bytearray(8)
-    where = [LONG(address_of(each)) for each in (room, mount)]
-    if called(_AT_FDCWD, os.fsencode(path), *where, 0) != 0:
+    room = ctypes.create_string_buffer(_MOST_BYTES.to_bytes(4, byteorder), 8 + _MOST_BYTES)
+    if called(_AT_FDCWD, os.fsencode(path), room, ctypes.create_string_buffer(8), 0) != 0:
         return b""
-    told, length = bytes(room), int.from_bytes(room[:4], byteorder)
+    told = room.raw
+    length = int.from_bytes(told[:4], byteorder)
     kind = int.from_bytes(told[4:8], byteorder) & 0xFF
     return bytes([kind]) + told[8 : 8 + length]
 

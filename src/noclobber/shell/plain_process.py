@@ -6,9 +6,9 @@ Only the command itself is waited for. What it leaves in the background goes on,
 
 from __future__ import annotations
 
-import _signal  # type: ignore[import-not-found]  # `signal` loads `enum`.
 import errno
 import os
+import signal
 from collections.abc import Sequence
 
 from noclobber.shell.process import ChildCommand, Ended
@@ -25,7 +25,7 @@ class PlainProcess(ChildCommand):
             status = self._wait_for_command()
         finally:
             for number, handler in before:
-                _signal.signal(number, handler)
+                signal.signal(number, handler)
         code = os.waitstatus_to_exitcode(status)
         return Ended(code if code >= 0 else 128 - code, max(0, -code), 0)
 
@@ -59,8 +59,8 @@ def _become(argv: Sequence[str], in_fd: int) -> None:
     """In the child: become the command. Never returns."""
     try:
         for number in DEFAULT_AGAIN:
-            if _signal.getsignal(number) != _signal.SIG_IGN or number == _signal.SIGPIPE:
-                _signal.signal(number, _signal.SIG_DFL)
+            if signal.getsignal(number) != signal.SIG_IGN or number == signal.SIGPIPE:
+                signal.signal(number, signal.SIG_DFL)
         os.execvp(argv[0], list(argv))  # noqa: S606 - running it is what was asked for
     except OSError as error:
         os.write(in_fd, f"{error.errno} {error.strerror}".encode())

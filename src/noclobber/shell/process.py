@@ -12,11 +12,11 @@ change nothing real. The next guarded command removes it (`runs.tidy`).
 
 from __future__ import annotations
 
-import _signal  # type: ignore[import-not-found]  # `signal` loads `enum`.
 import os
+import signal
 import time
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from noclobber.shell.git_folders import has_written
 from noclobber.shell.namespace import PR_SET_CHILD_SUBREAPER, PrivateView
@@ -63,14 +63,14 @@ class ChildCommand:
             if not os.WIFSTOPPED(status):
                 return status
             # As a shell would see it: stopped together, continued together.
-            os.kill(os.getpid(), _signal.SIGSTOP)
-            os.kill(self.pid, _signal.SIGCONT)
+            os.kill(os.getpid(), signal.SIGSTOP)
+            os.kill(self.pid, signal.SIGCONT)
 
     def _next_change(self) -> tuple[int, int]:
         """Wait until a child has ended or was stopped."""
         return os.waitpid(-1, os.WUNTRACED)
 
-    def _take_signals(self) -> list[tuple[int, object]]:
+    def _take_signals(self) -> list[tuple[int, Any]]:
         def pass_on(number: int, frame: object) -> None:
             try:
                 os.kill(self.pid, number)
@@ -82,13 +82,13 @@ class ChildCommand:
             if not _is_in_foreground():
                 pass_on(number, frame)
 
-        before: list[tuple[int, object]] = []
+        before: list[tuple[int, Any]] = []
         for number in (*PASSED_ON, *FROM_TERMINAL):
-            old = _signal.getsignal(number)
-            if old is _signal.SIG_IGN or old == _signal.SIG_IGN:
+            old = signal.getsignal(number)
+            if old is signal.SIG_IGN or old == signal.SIG_IGN:
                 continue  # `nohup`: the command ignores it, too.
             before.append((number, old))
-            _signal.signal(number, from_terminal if number in FROM_TERMINAL else pass_on)
+            signal.signal(number, from_terminal if number in FROM_TERMINAL else pass_on)
         return before
 
 
@@ -113,9 +113,9 @@ class CommandProcess(ChildCommand):
         even a command with many threads has only one, and as soon as it has written something.
         """
         before = self._take_signals()
-        before.append((_signal.SIGCHLD, _signal.signal(_signal.SIGCHLD, lambda number, frame: None)))
-        waker_before = _signal.set_wakeup_fd(self._waker_fd, warn_on_full_buffer=False)
-        _signal.pthread_sigmask(_signal.SIG_SETMASK, self._mask)
+        before.append((signal.SIGCHLD, signal.signal(signal.SIGCHLD, lambda number, frame: None)))
+        waker_before = signal.set_wakeup_fd(self._waker_fd, warn_on_full_buffer=False)
+        signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
         try:
             if meanwhile is not None:
                 self._work_off(meanwhile)
@@ -124,9 +124,9 @@ class CommandProcess(ChildCommand):
             self._end_view()
         finally:
             self._view.prctl(PR_SET_CHILD_SUBREAPER, 0)  # What others leave behind is not ours to wait for.
-            _signal.set_wakeup_fd(waker_before)
+            signal.set_wakeup_fd(waker_before)
             for number, handler in before:
-                _signal.signal(number, handler)
+                signal.signal(number, handler)
             self._view.supervisor.close()
             for descriptor in (self._wake_fd, self._waker_fd, self._keeper_life_fd):
                 if descriptor:
@@ -216,13 +216,13 @@ class CommandProcess(ChildCommand):
 
     def _end_view(self) -> None:
         if self._keeper and has_written(self._view.run_folder):
-            os.kill(self._keeper, _signal.SIGKILL)
+            os.kill(self._keeper, signal.SIGKILL)
             os.waitpid(self._keeper, 0)
             self._keeper = 0
 
     def _end_left_behind(self, grace_s: float) -> tuple[int, bool]:
         """Wait for processes that have become ours, then end them; return how many, and if all have ended."""
-        deadline, number, ended_ones = time.monotonic() + grace_s, _signal.SIGTERM, set[int]()
+        deadline, number, ended_ones = time.monotonic() + grace_s, signal.SIGTERM, set[int]()
         pause_s, rounds = 0.0005, 0
         while True:
             try:
@@ -245,8 +245,8 @@ class CommandProcess(ChildCommand):
                         ended_ones.add(child)
                     except ProcessLookupError:
                         pass
-                deadline = time.monotonic() + (TERM_S if number == _signal.SIGTERM else 0.0)
-                number = _signal.SIGKILL
+                deadline = time.monotonic() + (TERM_S if number == signal.SIGTERM else 0.0)
+                number = signal.SIGKILL
             self._serve(pause_s)
             pause_s = min(0.01, pause_s * 2)
 

@@ -114,13 +114,13 @@ class RunFolder:
 
     def note(self, name: str, value: dict[str, Any]) -> None:
         """Write `job` or `refused`."""
-        from noclobber.core.light.json_text import spell_for_any_reader  # Here: most commands need none.
+        from noclobber.core.json_text import spell_for_any_reader  # Here: most commands need none.
 
         small_file.publish(f"{self.path}/{name}.json", spell_for_any_reader(value).encode())
 
     def noted(self, name: str) -> dict[str, Any] | None:
         """Read `job` or `refused`; None if there is none that can be read."""
-        from noclobber.core.light.json_text import parse
+        from noclobber.core.json_text import parse
 
         try:
             value = parse(small_file.read(f"{self.path}/{name}.json", most_bytes=MOST_NOTED_BYTES))

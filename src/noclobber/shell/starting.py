@@ -8,9 +8,9 @@ has nothing to do: it loads what landing needs.
 
 from __future__ import annotations
 
-import _signal  # type: ignore[import-not-found]  # `signal` loads `enum`.
 import errno
 import os
+import signal
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from noclobber.disk.removing import remove_tree
 from noclobber.shell.git_folders import LAYERS, lay_out
 from noclobber.shell.namespace import PR_SET_CHILD_SUBREAPER, PR_SET_PDEATHSIG, PrivateView, UnavailableError
-from noclobber.shell.own_core import step_aside
 from noclobber.shell.runs import LONGEST_TICK_S, MARKER, TICK_S
 
 if TYPE_CHECKING:
@@ -27,9 +26,9 @@ if TYPE_CHECKING:
 
 GO, STOP = b"+", b"-"
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
-PASSED_ON = (_signal.SIGTERM, _signal.SIGHUP, _signal.SIGUSR1, _signal.SIGUSR2)
-FROM_TERMINAL = (_signal.SIGINT, _signal.SIGQUIT)
-DEFAULT_AGAIN = (*FROM_TERMINAL, *PASSED_ON, _signal.SIGPIPE, _signal.SIGTSTP)
+PASSED_ON = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+FROM_TERMINAL = (signal.SIGINT, signal.SIGQUIT)
+DEFAULT_AGAIN = (*FROM_TERMINAL, *PASSED_ON, signal.SIGPIPE, signal.SIGTSTP)
 
 
 class Start(NamedTuple):
@@ -61,13 +60,12 @@ def start(asked: Start, meanwhile: Iterator[None] | None = None) -> CommandProce
     programs = _programs(asked.argv[0], asked.environment)
     parent = os.getpid()
     # Until `wait()` passes them on: one that came before would end us, and not the command.
-    mask = _signal.pthread_sigmask(_signal.SIG_BLOCK, (*PASSED_ON, *FROM_TERMINAL))
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, (*PASSED_ON, *FROM_TERMINAL))
     pid = os.fork()
     if pid == 0:
         os.close(out_fd)
         os.close(let_go_fd)
         _become(asked, view, programs, parent, mask, in_fd, go_fd)
-    step_aside()
     os.close(in_fd)
     os.close(go_fd)
     from noclobber.shell.process import CommandProcess, Ended  # Here: while the child makes the view.
@@ -80,7 +78,7 @@ def start(asked: Start, meanwhile: Iterator[None] | None = None) -> CommandProce
     if began_ns and not kind:
         return CommandProcess(pid, view, began_ns, mask)
     os.waitpid(pid, 0)
-    _signal.pthread_sigmask(_signal.SIG_SETMASK, mask)
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     view.prctl(PR_SET_CHILD_SUBREAPER, 0)  # What is run instead is nobody's parent but its own.
     view.supervisor.close()
     if kind == "unsupervised":  # No process may look into another here.
@@ -106,8 +104,8 @@ def hear_of_children() -> None:
     Whoever started us may have had SIGCHLD ignored, and that is inherited. Then nobody could wait for a
     child: not for the command, and not for those that we fork ourselves.
     """
-    if _signal.getsignal(_signal.SIGCHLD) == _signal.SIG_IGN:
-        _signal.signal(_signal.SIGCHLD, _signal.SIG_DFL)
+    if signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
 
 def _told(
@@ -163,7 +161,7 @@ def _become(
 ) -> None:
     """In the child: enter the view and become the command. Never returns."""
     try:
-        view.prctl(PR_SET_PDEATHSIG, _signal.SIGKILL)
+        view.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:
             os._exit(137)
         marker_fd = os.open(asked.folder.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -184,9 +182,9 @@ def _become(
             os.write(in_fd, b"unsupervised ")
             os._exit(NOT_EXECUTABLE)
         for number in DEFAULT_AGAIN:
-            if _signal.getsignal(number) != _signal.SIG_IGN or number == _signal.SIGPIPE:
-                _signal.signal(number, _signal.SIG_DFL)
-        _signal.pthread_sigmask(_signal.SIG_SETMASK, mask)
+            if signal.getsignal(number) != signal.SIG_IGN or number == signal.SIGPIPE:
+                signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         try:
             _execute(programs, asked.argv, asked.environment)
         except OSError as error:

@@ -13,10 +13,11 @@ and everything else works.
 
 from __future__ import annotations
 
+import ctypes
 import os
 from typing import Any, NamedTuple
 
-from noclobber.core.light.c_library import LONG, PlacedBytes, function
+from noclobber.disk.c_library import LONG, function
 
 
 class Machine(NamedTuple):
@@ -85,8 +86,8 @@ class Supervisor:
         if self._machine is None or self._syscall is None:
             return -1
         program = _filter(self._machine)
-        code = PlacedBytes(program)
-        header = (len(program) // 8).to_bytes(8, "little") + code.address.to_bytes(8, "little")
+        code = ctypes.create_string_buffer(program)
+        header = (len(program) // 8).to_bytes(8, "little") + ctypes.addressof(code).to_bytes(8, "little")
         return self._syscall(LONG(self._machine.seccomp), LONG(SET_MODE_FILTER), LONG(NEW_LISTENER), header)
 
     # In our own process.

@@ -17,7 +17,7 @@ from google.adk.tools.environment import EnvironmentToolset
 from google.genai import types
 
 from noclobber.adapters.google_adk import GuardedFilesPlugin
-from noclobber.core.light.json_text import spell_for_any_reader
+from noclobber.core.json_text import spell_for_any_reader
 from tests.frameworks.driver import Call, FrameworkDriver, Received, Script
 
 

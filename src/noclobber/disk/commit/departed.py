@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import atexit
 import os
-from _weakref import ref  # `weakref` takes longer to load than this module.
 from typing import TYPE_CHECKING, NamedTuple
+from weakref import ref
 
 from noclobber.core.clock import Patience
 from noclobber.disk import forks, hashing, leases

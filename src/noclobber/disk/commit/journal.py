@@ -38,7 +38,7 @@ import stat
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from noclobber.core.light.json_text import parse, spell_in_ascii
+from noclobber.core.json_text import parse, spell_in_ascii
 from noclobber.core.project import BESIDE_PREFIX, OWED_FOLDER, STATE_FOLDER
 from noclobber.disk import ordering
 from noclobber.disk.commit import note_keys

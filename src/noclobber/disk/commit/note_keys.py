@@ -15,7 +15,7 @@ could have written itself: a note is never believed about anything outside the f
 from __future__ import annotations
 
 import os
-from _blake2 import blake2b  # `hashlib` has this very one, and loads OpenSSL first.
+from hashlib import blake2b
 
 from noclobber.disk import small_file
 

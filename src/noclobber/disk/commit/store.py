@@ -18,9 +18,9 @@ from __future__ import annotations
 
 import os
 import time
-from _thread import allocate_lock
 from collections import deque
 from collections.abc import Iterator
+from threading import Lock
 from typing import TYPE_CHECKING, NamedTuple
 
 from noclobber.core.project import KEPT_FOLDER, SWAP_FOLDER
@@ -90,8 +90,8 @@ class Store:
         """Versions beyond that number, with their paths and hashes: for the versions, which want to know."""
         self.departed: deque[Departed] = deque()  # What the sweep has removed, for a moment longer.
         self._notes: dict[tuple[int, int], Note] = {}  # By their folder's device and inode.
-        self._lock = allocate_lock()
-        after_fork.renew(self, "_lock", allocate_lock)
+        self._lock = Lock()
+        after_fork.renew(self, "_lock", Lock)
         after_fork.renew(self, "waiting", deque)  # The parent sweeps its own.
         after_fork.renew(self, "departed", deque)
         after_fork.renew(self, "left_closed", dict)

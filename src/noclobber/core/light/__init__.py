@@ -1,1 +1,0 @@
-"""Substitutes for parts of the standard library that are slow to import."""
