@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noclobber.mcp.arguments import checked
-from noclobber.mcp.reference.os_errors import RewordedError
+from noclobber.errors import BadRequestError
+from noclobber.mcp.dispatch import understood
 from noclobber.mcp.tools import REFERENCE, TOOLS
 from tests.conftest import sha256
 from tests.mcp.conftest import Call
@@ -34,7 +34,7 @@ def test_a_mistyped_parameter_is_refused_with_the_nearest_name(
 
     assert refused.is_error
     assert refused.structured["error_type"] == "BAD_REQUEST"
-    assert "unknown parameter 'expected_sha'; did you mean 'expected_hash'?" in refused.content[0]["text"]
+    assert "has no parameter 'expected_sha'. Did you mean 'expected_hash'?" in refused.content[0]["text"]
     assert [path.name for path in root.iterdir() if path.name != ".noclobber"] == ["plan.md"]
     assert (root / "plan.md").read_bytes() == b"v1"
 
@@ -45,8 +45,7 @@ def test_a_mistyped_parameter_of_one_file_of_several_is_refused(call: Call, root
 
     refused = call("write_files", files=files)
 
-    assert "unknown parameter 'expected' at files[1]" in refused.content[0]["text"]
-    assert "'expected_hash'?" in refused.content[0]["text"]
+    assert "has no parameter 'files[1].expected'. Did you mean 'expected_hash'?" in refused.content[0]["text"]
     assert not (root / "a.md").exists()
 
 
@@ -54,7 +53,7 @@ def test_a_parameter_that_is_like_none_is_refused_with_the_known_ones(call: Call
     """finding U2: the message says what would have been right."""
     refused = call("create_directory", path="new", zzz=1)
 
-    assert "unknown parameter 'zzz'; known are: path, lock_id" in refused.content[0]["text"]
+    assert "has no parameter 'zzz'. It takes: path, lock_id." in refused.content[0]["text"]
     assert not (root / "new").exists()
 
 
@@ -101,7 +100,7 @@ def test_two_expected_hashes_that_differ_are_refused(call: Call, root: Path) -> 
     equal = call("write_file", path="plan.md", content="v2", expected_hash=one, expected_sha256=one)
     with_null = call("write_file", path="plan.md", content="v3", expected_hash=two, expected_sha256=None)
 
-    assert "expected_hash and its other name are both given, and differ" in differing.content[0]["text"]
+    assert "got 'expected_hash' under two names, and they differ." in differing.content[0]["text"]
     assert differing.structured["error_type"] == "BAD_REQUEST"
     assert kept == b"v1"
     assert not equal.is_error
@@ -113,6 +112,6 @@ def test_arguments_of_any_shape_are_taken_or_refused(value: Any) -> None:
     """N-mcp, N-input: wrong types are complaints, never crashes."""
     for tool in TOOLS.values():
         try:
-            checked(tool, value if isinstance(value, dict) else {"path": value})
-        except RewordedError as refused:
-            assert refused.text.startswith("MCP error -32602")
+            understood(tool, value if isinstance(value, dict) else {"path": value})
+        except BadRequestError as refused:
+            assert refused.message.startswith(f"The tool {tool.name!r} ")

@@ -65,12 +65,12 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     """Serve until the client disconnects."""
     from noclobber.cli import EXIT_REFUSED, EXIT_USAGE
-    from noclobber.mcp.reference.os_errors import RewordedError
+    from noclobber.errors import MissingFileError
     from noclobber.mcp.roots import from_arguments
 
     try:
         roots = from_arguments(args.roots)
-    except RewordedError:
+    except MissingFileError:
         print("Error: None of the specified directories are accessible", file=sys.stderr)
         return EXIT_USAGE
     if args.http is not None and not roots.shown:

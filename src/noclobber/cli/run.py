@@ -569,7 +569,7 @@ def _tell_merged(landed: Sequence[WriteResult]) -> None:
     """Say which files were merged with what others changed meanwhile, and how those had changed them."""
     for done in landed:
         if done.merged is not None:
-            from noclobber.text.short_diff import bounded
+            from noclobber.text.diff import bounded
             from noclobber.text.visible import visible
 
             _say(

@@ -182,7 +182,7 @@ class ReplacedTool(Outside):
         if before is None and not creates:
             raise EditMismatchError(path, f"File {path} not found")
         if before is not None and creates:
-            from noclobber.text.loose_edits import EMPTY
+            from noclobber.text.host_edits import EMPTY
 
             raise EditMismatchError(path, EMPTY)
         return _changed(action.change, before or b"", path)

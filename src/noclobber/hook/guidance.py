@@ -18,7 +18,7 @@ from noclobber.errors import DELETED, OverwroteError, PartialReadError, StaleFil
 from noclobber.hook.session_memory import SessionMemory
 from noclobber.ledger.last_writer import last_writer, plain_name, spelled
 from noclobber.shell import watched
-from noclobber.text.short_diff import short_diff
+from noclobber.text.diff import short_diff
 
 if TYPE_CHECKING:
     from noclobber.core.values import Coverage, MergedWrite

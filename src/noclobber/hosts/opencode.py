@@ -156,9 +156,9 @@ def own_actions(tool: str, given: Any, kind: str) -> tuple[Action, ...]:
             parameter=unknown[0] if unknown else "tool",
         )
     if tool == "edit":
-        from noclobber.text.loose_edits import LooseEdit  # Here: no other event needs it.
+        from noclobber.text.host_edits import OpencodeEdit  # Here: no other event needs it.
 
-        change = LooseEdit(
+        change = OpencodeEdit(
             text(values, "oldString"), text(values, "newString"), values.get("replaceAll") is True
         )
         return (Action("edit", path(values, "filePath"), change=change),)

@@ -22,11 +22,10 @@ import sys
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import unquote, urlsplit
 
-from noclobber.core.project import BESIDE_PREFIX, STATE_FOLDER
 from noclobber.disk import without_links
 from noclobber.disk.paths import MOST_LINKS
-from noclobber.lock.names import is_lock_file
-from noclobber.mcp.reference.os_errors import os_error, outside_roots
+from noclobber.disk.system_errors import lookup_failed
+from noclobber.errors import BadPathError, MissingFileError, OutsideWorkspaceError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -68,17 +67,16 @@ class Roots:
         return next(folder for folder in self.folders if _is_within(real, folder))
 
     def locate(self, given: str) -> ClientPath:
-        """Return where a path leads; `RewordedError` if that is outside, or cannot be found out."""
+        """Return where a path leads; a refusal if that is outside, or cannot be found out."""
         name = self._absolute(given)
         if "\0" in name or not self.holds(name):
-            raise outside_roots(
-                f"Access denied - path outside allowed directories: {name} not in {', '.join(self.shown)}",
-                name,
-            )
+            raise _outside(name, f"{name} is not in {', '.join(self.shown)}.")
         try:
             name.encode()
         except UnicodeEncodeError:
-            raise os_error(errno.EINVAL, "realpath", name.encode("utf-8", "replace").decode()) from None
+            raise BadPathError(
+                name.encode("utf-8", "replace").decode(), "No file can have this name."
+            ) from None
         if without_links.leads_somewhere(name):
             return ClientPath(name, name, is_there=True)  # Then no spelling of a root on the way is a link.
         try:
@@ -86,7 +84,7 @@ class Roots:
         except FileNotFoundError:
             return self._within_one_root(name, self._future(name))
         except OSError as error:
-            raise os_error(error.errno, "realpath", name) from None
+            raise lookup_failed(error, name) from None
         self._require_inside(real)
         return self._within_one_root(name, real)
 
@@ -116,21 +114,17 @@ class Roots:
                 above, part = os.path.split(above)
                 below = f"{part}/{below}"
             except OSError as error:
-                raise os_error(error.errno, "realpath", name) from None
+                raise lookup_failed(error, name) from None
         self._require_inside(folder)
         return f"{folder}/{below}" if folder != "/" else f"/{below}"
 
     @staticmethod
     def _no_parent(name: str, folder: str) -> Exception:
-        return outside_roots(f"Parent directory does not exist: {folder}", name)
+        return OutsideWorkspaceError(name, f"The link leads to nothing: there is no {folder} to write in.")
 
     def _require_inside(self, real: str) -> None:
         if not self.holds(real):
-            raise outside_roots(
-                f"Access denied - symlink target outside allowed directories: {real} "
-                f"not in {', '.join(self.shown)}",
-                real,
-            )
+            raise _outside(real, f"a link leads to {real}, which is not in {', '.join(self.shown)}.")
 
 
 def from_arguments(folders: Iterable[str]) -> Roots:
@@ -146,7 +140,7 @@ def from_arguments(folders: Iterable[str]) -> Roots:
         else:
             found.append(name)
     if given and not found:
-        raise os_error(errno.ENOENT, "open", *given[:1])
+        raise MissingFileError(given[0], "None of these is a folder that can be opened.")
     return Roots(found)
 
 
@@ -209,10 +203,8 @@ def _real(path: str) -> str:
     return here or "/"
 
 
-def is_ours(name: str) -> bool:
-    """True for names of noclobber's own files and of locks' files, which listings leave out."""
-    folded = name.casefold()
-    return folded == STATE_FOLDER or folded.startswith(BESIDE_PREFIX) or is_lock_file(name)
+def _outside(path: str, why: str) -> OutsideWorkspaceError:
+    return OutsideWorkspaceError(path.replace("\0", "\\0"), f"Outside of the allowed directories: {why}")
 
 
 def _is_within(path: str, root: str) -> bool:

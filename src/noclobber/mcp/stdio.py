@@ -33,7 +33,7 @@ import anyio.to_thread
 from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCRequest, jsonrpc_message_adapter
 
-from noclobber.mcp.surrogates import replace_lone_surrogates
+from noclobber.guard.tools.answers import sendable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -274,7 +274,7 @@ def repaired(line: str) -> str:
         return _unreadable(found[1]) if found else line
     except ValueError:
         return line  # Not JSON, so there is no id to answer to.
-    whole = replace_lone_surrogates(json.dumps(value, ensure_ascii=False))
+    whole = sendable(json.dumps(value, ensure_ascii=False))
     if _is_message(whole):
         return whole
     if not isinstance(value, dict) or type(value.get("id")) not in (int, str):

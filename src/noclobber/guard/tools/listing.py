@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import fnmatch
 import os
+import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from noclobber.core.project import BESIDE_PREFIX, STATE_FOLDER
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
 MOST_ENTRIES = 2000  # Of one answer. A model reads no more.
 MOST_MATCHES = 500
 MOST_PATTERN_LETTERS = 1000
+MOST_OPTIONS = 1000  # What the braces of one pattern stand for, all together.
+_FOREIGN = re.compile(r"^!|[+@!]\(|[?*]\([^)]*\||\[\[:|\{[^{},]*\.\.")
+_BRACES = re.compile(r"\{([^{}]*,[^{}]*)\}")
 MOST_SEARCHED_BYTES = 8 << 20  # Of one file.
 _SKIPPED = {".git", ".hg", ".svn", "node_modules", "__pycache__", ".venv"}
 """Folders that a walk does not enter, unless it starts in one."""
@@ -56,7 +60,7 @@ class MatchedLine(NamedTuple):
 
 def entries(turn: Turn, folder: str = ".") -> list[ListedEntry]:
     """Return what is in a folder of the workspace."""
-    return _entries(turn.root, _folder(turn, folder))
+    return entries_in(turn.root, _folder(turn, folder))
 
 
 def walk(turn: Turn, folder: str = ".") -> Iterator[ListedEntry]:
@@ -93,8 +97,12 @@ def search(turn: Turn, text: str, folder: str = ".", pattern: str | None = None)
     return found
 
 
-def glob_test(pattern: str) -> Callable[[str], bool]:
-    """Return a test for paths; `**` crosses folders, and a pattern without `/` fits at any depth."""
+def glob_test(pattern: str, *, at_any_depth: bool = True) -> Callable[[str], bool]:
+    """
+    Return a test for paths: `*`, `?`, `[a-z]`, `{py,md}`, and `**`, which crosses folders.
+
+    `at_any_depth`: a pattern without `/` fits in every folder, and not only in the first.
+    """
     if not pattern:
         raise BadRequestError("", "The pattern is empty. Send one such as '*.py'.", parameter="pattern")
     if len(pattern) > MOST_PATTERN_LETTERS:
@@ -103,12 +111,43 @@ def glob_test(pattern: str) -> Callable[[str], bool]:
             f"The pattern has {len(pattern)} letters. Send one of at most {MOST_PATTERN_LETTERS}.",
             parameter="pattern",
         )
+    if _FOREIGN.search(pattern):
+        raise BadRequestError(
+            "",
+            f"The pattern {pattern!r} is of another dialect (! in front, @(…), [[:…:]] or {{a..b}}). "
+            "Use *, **, ?, [a-z], [!a] and {a,b}.",
+            parameter="pattern",
+        )
+    pattern = pattern.replace("[^", "[!")
+    options = [_parts(option, at_any_depth) for option in _options(pattern)]
+    return lambda path: any(_fits(path.split("/"), parts) for parts in options)
+
+
+def _options(pattern: str) -> list[str]:
+    """Return what the braces of a pattern stand for. The innermost come first, so they may nest."""
+    waiting, done = [pattern], list[str]()
+    while waiting:
+        option = waiting.pop()
+        braces = _BRACES.search(option)
+        if braces is None:
+            done.append(option)
+        else:
+            start, end = braces.span()
+            waiting += [f"{option[:start]}{each}{option[end:]}" for each in braces[1].split(",")]
+        if len(waiting) + len(done) > MOST_OPTIONS:
+            raise BadRequestError(
+                "", f"The braces stand for more than {MOST_OPTIONS} patterns.", parameter="pattern"
+            )
+    return done
+
+
+def _parts(pattern: str, at_any_depth: bool) -> list[str]:
     parts = pattern.removeprefix("./").lstrip("/").split("/")
-    if len(parts) == 1:
+    if len(parts) == 1 and at_any_depth:
         parts.insert(0, "**")
     if parts[-1] == "**":
         parts.append("*")  # `src/**` is every file below `src`.
-    return lambda path: _fits(path.split("/"), parts)
+    return parts
 
 
 def _fits(names: Sequence[str], parts: Sequence[str]) -> bool:
@@ -155,7 +194,8 @@ def _folder(turn: Turn, given: str) -> str:
     return real
 
 
-def _entries(root: str, folder: str) -> list[ListedEntry]:
+def entries_in(root: str, folder: str) -> list[ListedEntry]:
+    """Return what is in a folder of this real path."""
     found = []
     try:
         with os.scandir(folder) as scanned:
@@ -183,7 +223,7 @@ def _walk(root: str, top: str) -> Iterator[ListedEntry]:
     while waiting:
         folder = waiting.pop()
         try:
-            listed = _entries(root, folder)
+            listed = entries_in(root, folder)
         except NoclobberError:
             if folder == top:
                 raise

@@ -12,8 +12,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from noclobber.text.diff import abridged
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
@@ -46,8 +44,6 @@ class McpTool(NamedTuple):
     output: dict[str, Any]
     annotations: dict[str, bool]
     run: Run
-    ours: frozenset[str]
-    """The parameters that the replaced server does not have, at any depth."""
     ignores_unknown: bool = False
     """True for the reading tools of the replaced server, which ignores parameters that it does not know."""
 
@@ -117,17 +113,6 @@ def written(done: WriteResult) -> dict[str, Any]:
     return said
 
 
-def merge_told(text: str, done: WriteResult) -> str:
-    """Return the answer to a write; if it was merged, with what others had changed."""
-    if done.merged is None:
-        return text
-    return (
-        f"{text}\n\nThe file had changed since you read it, and your change was merged with what "
-        f"{done.merged.by or 'others'} had changed. Both are in the file now.\n"
-        f"{abridged(done.merged.changes)}"
-    )
-
-
 # -- definitions -----------------------------------------------------------------------------------------
 
 _REFUSAL: dict[str, Any] = {
@@ -160,11 +145,10 @@ def tool(
     run: Run,
     takes: dict[str, Any],
     required: Iterable[str] = (),
-    ours: Iterable[str] = (),
     answers: dict[str, Any] | None = None,
     hints: str = "read",
 ) -> McpTool:
-    """Define a tool. `takes` and `answers` are JSON Schemas by name; `ours` as in `McpTool`."""
+    """Define a tool. `takes` and `answers` are JSON Schemas by name."""
     parameters: dict[str, Any] = {"$schema": DRAFT, "type": "object", "properties": takes}
     if required := list(required):
         parameters["required"] = required
@@ -178,4 +162,4 @@ def tool(
             {"required": ["error_type", *_CONTENTION]},
         ],
     }
-    return McpTool(name, title, description, parameters, output, _HINTS[hints], run, frozenset(ours))
+    return McpTool(name, title, description, parameters, output, _HINTS[hints], run)

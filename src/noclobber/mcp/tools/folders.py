@@ -8,7 +8,6 @@ created there and deleted here, each step guarded: if the second is refused, the
 
 from __future__ import annotations
 
-import errno
 import os
 import stat
 from typing import TYPE_CHECKING, Any
@@ -17,10 +16,16 @@ from noclobber.core.actions import CREATE, Action
 from noclobber.disk import paths, renames
 from noclobber.disk.hashing import of_bytes
 from noclobber.disk.reading import read_all
-from noclobber.errors import ABSENT, NoclobberError, NotAFileError
+from noclobber.disk.system_errors import commit_failed, lookup_failed
+from noclobber.errors import (
+    ABSENT,
+    BadRequestError,
+    FileExistsAlreadyError,
+    MissingFileError,
+    NoclobberError,
+)
 from noclobber.guard import engine, requests
 from noclobber.mcp.connection import EXPECTATIONS
-from noclobber.mcp.reference.os_errors import bad_request, destination_exists, os_error, reference_wording
 from noclobber.mcp.tools.definition import (
     EXPECTED,
     LOCK_ID,
@@ -49,16 +54,14 @@ def create_directory(connection: ClientConnection, given: Mapping[str, Any], rep
     path = connection.roots.locate(given["path"])
     if not os.path.isdir(path.real):
         if os.path.lexists(path.real):
-            raise os_error(errno.EEXIST, "mkdir", path.real)
+            raise FileExistsAlreadyError(path.real, "There is a file of this name. Choose another one.")
         _check_place(connection, "create_directory", path, given)
         try:
             # Pinning a file in it creates the folders one by one, each below an open descriptor.
             root = connection.roots.root_of(path.real)
             paths.pin(root, f"{path.real}/new", make_folders=True).close()
-        except NotAFileError:
-            raise os_error(errno.ENOTDIR, "mkdir", path.real) from None
         except OSError as error:
-            raise os_error(error.errno, "mkdir", path.real) from None
+            raise lookup_failed(error, path.real) from None
     return text_answer(f"Successfully created directory {given['path']}")
 
 
@@ -69,7 +72,6 @@ CREATE_DIRECTORY = tool(
     run=create_directory,
     takes={**PATH, **LOCK_ID},
     required=["path"],
-    ours=LOCK_ID,
     hints="add",
 )
 
@@ -81,8 +83,7 @@ def move_file(connection: ClientConnection, given: Mapping[str, Any], report: Re
     source = connection.roots.locate(given["source"])
     destination = connection.roots.locate(given["destination"])
     if os.path.lexists(destination.real):
-        raise destination_exists(destination.real)
-    both = (source.real, destination.real)
+        raise _destination_exists(destination)
     try:
         mode = os.stat(source.real, follow_symlinks=False).st_mode
     except OSError as error:
@@ -90,9 +91,9 @@ def move_file(connection: ClientConnection, given: Mapping[str, Any], report: Re
         # A file that was expected to be there is stale, not missing: the engine says so.
         is_expected = any(given.get(name) for name in EXPECTATIONS)
         if not is_expected and connection.baseline(source) is None:
-            raise os_error(error.errno, "rename", *both) from None
+            raise lookup_failed(error, source.real) from None
     if mode and not os.path.isdir(os.path.dirname(destination.real)):
-        raise os_error(errno.ENOENT, "rename", *both)
+        raise MissingFileError(destination.real, "There is no such folder. Create it with create_directory.")
     text = f"Successfully moved {given['source']} to {given['destination']}"
     if mode and not stat.S_ISREG(mode):
         _rename(connection, source, destination, given)
@@ -111,7 +112,6 @@ MOVE_FILE = tool(
     run=move_file,
     takes={"source": TEXT, "destination": TEXT, **EXPECTED, **LOCK_ID},
     required=["source", "destination"],
-    ours=[*EXPECTED, *LOCK_ID],
     answers=WRITTEN,
     hints="change",
 )
@@ -122,7 +122,7 @@ MOVE_FILE = tool(
 def _move(
     connection: ClientConnection, source: ClientPath, destination: ClientPath, given: Mapping[str, Any]
 ) -> WriteResult:
-    with connection.writing(source, given) as write, reference_wording(source.real, "rename"):
+    with connection.writing(source, given) as write:
         return write.turn.move_file(source.name, destination.name, **write.expected)
 
 
@@ -133,8 +133,7 @@ def _move_between_roots(
         # Before anything is copied: the rules are asked with what the caller said, and nothing else.
         leaving = requests.delete(source.name, **here.expected)
         engine.check(here.turn, here.turn.tool_call("move_file"), [leaving])
-        with reference_wording(source.real):
-            _, (content, mode), _ = here.turn.guard.scan(source.name, _content_and_mode)
+        _, (content, mode), _ = here.turn.guard.scan(source.name, _content_and_mode)
         sha256 = of_bytes(content)
         with connection.writing(destination, {"lock_id": given.get("lock_id")}) as there:
             arriving = requests.write(destination.name, content, ABSENT, None)._replace(mode=mode)
@@ -185,13 +184,17 @@ def _check_locks_in(
             raise
 
 
+def _destination_exists(destination: ClientPath) -> FileExistsAlreadyError:
+    return FileExistsAlreadyError(destination.real, "The destination exists already. Choose a free name.")
+
+
 def _rename(
     connection: ClientConnection, source: ClientPath, destination: ClientPath, given: Mapping[str, Any]
 ) -> None:
     if f"{destination.real}/".startswith(f"{source.real}/"):
-        raise os_error(errno.EINVAL, "rename", source.real, destination.real)
+        raise BadRequestError(source.real, "A folder cannot be moved into itself.")
     if source.real in connection.roots.folders:
-        raise bad_request("A root cannot be moved: this server's own records are in it.", source.real)
+        raise BadRequestError(source.real, "A root cannot be moved: this server's own records are in it.")
     root = connection.roots.root_of(source.real)
     recorder = connection.workspaces.at(root).recorder
     for moved in (source, destination):
@@ -203,9 +206,9 @@ def _rename(
         try:
             renames.move_without_replacing(here.folder_fd, here.name, there.folder_fd, there.name)
         except FileExistsError:
-            raise destination_exists(destination.real) from None
+            raise _destination_exists(destination) from None
         except OSError as error:
-            raise os_error(error.errno, "rename", source.real, destination.real) from None
+            raise commit_failed(error, source.real) from None
         else:
             try:
                 # Somebody may have locked a folder in it since we looked.

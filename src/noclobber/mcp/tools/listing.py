@@ -10,17 +10,15 @@ from __future__ import annotations
 import json
 import os
 import stat
-import sys
-import time
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from noclobber.core.actions import READ
+from noclobber.disk.system_errors import lookup_failed
+from noclobber.errors import BadRequestError, NoclobberError
 from noclobber.guard.facts import Facts
 from noclobber.guard.judge import refusal_of
-from noclobber.mcp.reference import collation
-from noclobber.mcp.reference.globs import BadPatternError, matcher
-from noclobber.mcp.reference.os_errors import RewordedError, bad_request, os_error
-from noclobber.mcp.roots import is_ours
+from noclobber.guard.tools.listing import entries_in, glob_test
 from noclobber.mcp.tools.definition import PATH, TEXT, McpAnswer, text_answer, tool
 
 if TYPE_CHECKING:
@@ -39,7 +37,7 @@ def list_directory(connection: ClientConnection, given: Mapping[str, Any], repor
     """List a folder."""
     folder = _place(connection, given["path"])
     return text_answer(
-        "\n".join(f"[{'DIR' if is_folder else 'FILE'}] {name}" for name, is_folder in _entries(folder))
+        "\n".join(f"[{'DIR' if is_folder else 'FILE'}] {name}" for name, is_folder, _ in _entries(folder))
     )
 
 
@@ -58,15 +56,12 @@ def list_directory_with_sizes(
 ) -> McpAnswer:
     """List a folder, with sizes."""
     folder = _place(connection, given["path"])
-    rows = [(name, is_folder, _size(f"{folder}/{name}")) for name, is_folder in _entries(folder)]
-    if given["sortBy"] == "size":
-        rows.sort(key=lambda row: -row[2])
-    else:
-        rows.sort(key=lambda row: collation.key(row[0]))
+    rows = _entries(folder)
+    rows.sort(key=lambda row: -row[2] if given["sortBy"] == "size" else row[0].casefold())
     lines = []
     for name, is_folder, size in rows:
         shown = "" if is_folder else _spelled_size(size).rjust(10)
-        lines.append(f"[{'DIR' if is_folder else 'FILE'}] {_padded(name, 30)} {shown}")
+        lines.append(f"[{'DIR' if is_folder else 'FILE'}] {name:<30} {shown}")
     files = [size for _, is_folder, size in rows if not is_folder]
     lines += (
         "",
@@ -95,9 +90,9 @@ def directory_tree(connection: ClientConnection, given: Mapping[str, Any], repor
     def branch(folder: str, below: str, depth: int) -> list[dict[str, Any]]:
         nonlocal seen
         if depth > DEEPEST:
-            raise bad_request(f"The tree is more than {DEEPEST} folders deep. Ask for a part of it.", folder)
+            raise BadRequestError(folder, f"The tree has more than {DEEPEST} levels. Ask for a part of it.")
         out = []
-        for name, is_folder in _entries(folder):
+        for name, is_folder, _ in _entries(folder):
             seen += 1
             if seen % REPORT_EVERY == 0:
                 report(seen, None, below or name)
@@ -152,7 +147,7 @@ SEARCH_FILES = tool(
     "search_files",
     "Search Files",
     "Find files and folders below a folder by a glob pattern: '*.md' in the folder itself, "
-    "'**/*.md' at any depth.",
+    "'**/*.{md,txt}' at any depth.",
     run=search_files,
     takes={**PATH, "pattern": TEXT, **_EXCLUDE},
     required=["path", "pattern"],
@@ -165,12 +160,13 @@ def get_file_info(connection: ClientConnection, given: Mapping[str, Any], report
     try:
         status = os.stat(path)
     except OSError as error:
-        raise os_error(error.errno, "stat", path) from None
+        raise lookup_failed(error, path) from None
+    born = getattr(status, "st_birthtime", min(status.st_ctime, status.st_mtime))
     facts = {
         "size": status.st_size,
-        "created": spelled(birth_s(path, status)),
-        "modified": spelled(status.st_mtime),
-        "accessed": spelled(status.st_atime),
+        "created": _local_time(born),  # Where the system does not tell: the earliest time that is known.
+        "modified": _local_time(status.st_mtime),
+        "accessed": _local_time(status.st_atime),
         "isDirectory": str(stat.S_ISDIR(status.st_mode)).lower(),
         "isFile": str(stat.S_ISREG(status.st_mode)).lower(),
         "permissions": f"{status.st_mode & 0o777:o}"[-3:],
@@ -216,30 +212,23 @@ def _place(connection: ClientConnection, given: str) -> str:
     return path.real
 
 
-def _entries(folder: str) -> list[tuple[str, bool]]:
-    """Return names and whether each is a folder, in the order of their bytes."""
-    try:
-        with os.scandir(folder) as entries:
-            found = [
-                (_readable(entry.name), entry.is_dir(follow_symlinks=False))
-                for entry in entries
-                if not is_ours(entry.name)
-            ]
-    except OSError as error:
-        raise os_error(error.errno, "scandir", folder) from None
-    return sorted(found, key=lambda entry: entry[0].encode())
+def _entries(folder: str) -> list[tuple[str, bool, int]]:
+    """Return names, whether each is a folder, and sizes, by name."""
+    return [
+        (_readable(entry.path), entry.is_folder, entry.size_bytes) for entry in entries_in(folder, folder)
+    ]
 
 
 def _children(folder: str, below: str, *, must_exist: bool) -> Iterable[tuple[str, str, bool]]:
     try:
         entries = _entries(folder)
-    except RewordedError:
+    except NoclobberError:
         if must_exist:
             raise
         return []  # Deleted, or made unreadable, since it was listed.
     return [
         (f"{folder}/{name}" if folder != "/" else f"/{name}", f"{below}{name}", is_folder)
-        for name, is_folder in entries
+        for name, is_folder, _ in entries
     ]
 
 
@@ -253,16 +242,13 @@ def _is_allowed(connection: ClientConnection, path: str) -> bool:
         return True
     try:
         connection.roots.locate(path)
-    except RewordedError:
+    except NoclobberError:
         return False
     return True
 
 
 def _compiled(patterns: Iterable[str]) -> Callable[[str], bool]:
-    try:
-        tests = [matcher(pattern) for pattern in patterns]
-    except BadPatternError as error:
-        raise bad_request(str(error)) from None
+    tests = [glob_test(pattern, at_any_depth=False) for pattern in patterns]
     return lambda path: any(test(path) for test in tests)
 
 
@@ -276,13 +262,6 @@ def _tree_filter(patterns: Iterable[str]) -> Callable[[str], bool]:
     return _compiled(wider)
 
 
-def _size(path: str) -> int:
-    try:
-        return os.stat(path).st_size
-    except OSError:
-        return 0
-
-
 def _spelled_size(size: int) -> str:
     unit, value = 0, float(size)
     while value >= 1024 and unit < len(_UNITS) - 1:
@@ -290,49 +269,8 @@ def _spelled_size(size: int) -> str:
     return f"{size} B" if unit == 0 else f"{value:.2f} {_UNITS[unit]}"
 
 
-def _padded(name: str, width: int) -> str:
-    """Pad to a width in UTF-16 units, as the replaced server counts."""
-    return name + " " * (width - len(name.encode("utf-16-le")) // 2)
-
-
-_LONG_NAMES = {"UTC": "Coordinated Universal Time", "GMT": "Greenwich Mean Time"}
-
-_AT_FDCWD, _STATX_BTIME, _STATX_BYTES, _MASK_AT, _BTIME_AT = -100, 0x800, 256, 0, 80
-_statx: Any = None  # The function; False where the C library has none.
-
-
-def spelled(at_s: float) -> str:
-    """Return local time, like `Sun Nov 15 2026 20:18:07 GMT+0000 (Coordinated Universal Time)`."""
+def _local_time(at_s: float) -> str:
     try:
-        there = time.localtime(at_s)
+        return datetime.fromtimestamp(at_s).astimezone().isoformat(" ", "seconds")
     except (OverflowError, ValueError, OSError):
-        return "Invalid Date"
-    zone = _LONG_NAMES.get(there.tm_zone or "", there.tm_zone)  # Others have no long name here.
-    return time.strftime(f"%a %b %d {there.tm_year:04d} %H:%M:%S GMT%z ({zone})", there)
-
-
-def birth_s(path: str, status: os.stat_result) -> float:
-    """Return when a file was created; if that is unknown, the earliest time that is known of it."""
-    born: float | None = getattr(status, "st_birthtime", None)
-    if born is None and sys.platform == "linux":
-        born = _statx_birth_s(path)
-    return min(status.st_ctime, status.st_mtime) if born is None else born
-
-
-def _statx_birth_s(path: str) -> float | None:
-    """Ask `statx`, which `os.stat` does not."""
-    global _statx
-    import ctypes
-
-    if _statx is None:
-        _statx = getattr(ctypes.CDLL(None, use_errno=True), "statx", None) or False
-    if not _statx:
-        return None
-    buffer = ctypes.create_string_buffer(_STATX_BYTES)
-    if _statx(_AT_FDCWD, os.fsencode(path), 0, _STATX_BTIME, buffer) != 0:
-        return None
-    mask = int.from_bytes(buffer.raw[_MASK_AT : _MASK_AT + 4], sys.byteorder)
-    if not mask & _STATX_BTIME:
-        return None
-    seconds = int.from_bytes(buffer.raw[_BTIME_AT : _BTIME_AT + 8], sys.byteorder, signed=True)
-    return seconds + int.from_bytes(buffer.raw[_BTIME_AT + 8 : _BTIME_AT + 12], sys.byteorder) / 1e9
+        return "unknown"

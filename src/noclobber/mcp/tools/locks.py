@@ -97,7 +97,6 @@ LOCK_ACQUIRE = tool(
         "lock_id": {"type": "string", "description": "The lock_id of a lock that you hold further up."},
     },
     required=["path"],
-    ours=["holder", "deliverable_id", "lease_duration_s", "timeout_s", "lock_id"],
     answers=_HELD,
     hints="lock",
 )
@@ -120,7 +119,6 @@ LOCK_RENEW = tool(
     run=lock_renew,
     takes={**_FOLDER, **_HELD_ID, **_LEASE},
     required=["path", "lock_id"],
-    ours=["lease_duration_s"],
     answers=_HELD,
     hints="lock",
 )

@@ -21,7 +21,7 @@ from noclobber.disk.hashing import CHUNK_BYTES
 from noclobber.errors import BadRequestError, RefusalError
 from noclobber.guard.facts import Facts
 from noclobber.guard.judge import admit_read
-from noclobber.mcp.reference.os_errors import RewordedError, bad_request, reference_wording
+from noclobber.guard.tools.answers import sendable
 from noclobber.mcp.tools.definition import EXPECTED, PATH, SEEN, TEXT, McpAnswer, text_answer, tool
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def read_text_file(connection: ClientConnection, given: Mapping[str, Any], repor
     """Read all of a file, or its first or last lines."""
     head, tail = given.get("head"), given.get("tail")
     if head and tail:
-        raise bad_request("Cannot specify both head and tail parameters simultaneously", given["path"])
+        raise BadRequestError(given["path"], "Send head or tail, not both.", parameter="tail")
     path = connection.roots.locate(given["path"])
     text, seen = _read_text(connection, path, head, tail)
     return text_answer(text, sha256=seen.sha256, observation_id=seen.observation_id)
@@ -144,8 +144,8 @@ def read_multiple_files(connection: ClientConnection, given: Mapping[str, Any], 
         report(number, len(names), name)
         try:
             text, seen = _read_text(connection, connection.roots.locate(name), None, None)
-        except (RewordedError, RefusalError) as error:
-            reason = error.text if isinstance(error, RewordedError) else str(error)
+        except RefusalError as error:
+            reason = sendable(str(error))
             pieces.append(f"{name}: Error - {reason}")
             files.append({"path": name, "error": reason})
             continue
@@ -200,7 +200,6 @@ CHANGES_SINCE_READ = tool(
     run=changes_since_read,
     takes={**PATH, "observation_id": EXPECTED["observation_id"]},
     required=["path"],
-    ours=["observation_id"],
     answers={"sha256": {"type": "string", "description": "The current version: a hash, or DELETED."}},
 )
 
@@ -214,10 +213,9 @@ def _read_text(
         seen = _read(connection, path)
         return seen.content.decode("utf-8", "replace"), seen
     if (head or 0) < 0 or (tail or 0) < 0:
-        return "", _read(connection, path, "stat" if tail else "open", start_line=_AFTER_THE_LAST_LINE)
+        return "", _read(connection, path, start_line=_AFTER_THE_LAST_LINE)
     if _size(path) > LARGE_BYTES:
-        with reference_wording(path.real):
-            return read_ends(connection.turn(path), path, math.ceil(head or 0), math.floor(tail or 0))
+        return read_ends(connection.turn(path), path, math.ceil(head or 0), math.floor(tail or 0))
     if head:
         seen = _read(connection, path, start_line=1, end_line=math.ceil(head))
         return seen.content.decode("utf-8", "replace").removesuffix("\n"), seen
@@ -228,8 +226,7 @@ def _read_tail(connection: ClientConnection, path: ClientPath, count: int) -> tu
     """Read the last lines. What follows a last newline counts as a line, though it is empty."""
     while True:
         # All lines have to be counted to know where the last ones begin.
-        with reference_wording(path.real, "stat"):
-            whole = connection.turn(path).guard.read(path.name)
+        whole = connection.turn(path).guard.read(path.name)
         lines = whole.content.count(b"\n") + 1
         count = count or lines  # To the replaced server, less than one line means all of them.
         seen = _read(connection, path, start_line=max(1, lines - count + 1))
@@ -237,15 +234,14 @@ def _read_tail(connection: ClientConnection, path: ClientPath, count: int) -> tu
             return seen.content.decode("utf-8", "replace").replace("\r\n", "\n"), seen
 
 
-def _read(connection: ClientConnection, path: ClientPath, call: str = "open", **part: int) -> ReadResult:
+def _read(connection: ClientConnection, path: ClientPath, **part: int) -> ReadResult:
     if not part and (size := _size(path)) > LARGE_BYTES:
-        raise bad_request(
+        raise BadRequestError(
+            path.real,
             f"The file is too large to read whole: {size} bytes; the limit is {LARGE_BYTES}. "
             "Read its beginning (head) or its end (tail).",
-            path.real,
         )
-    with reference_wording(path.real, call):
-        return connection.turn(path).read_file(path.name, **part)
+    return connection.turn(path).read_file(path.name, **part)
 
 
 def _size(path: ClientPath) -> int:
@@ -307,7 +303,7 @@ def _scan(descriptor: int, head: int, tail: int, path: str) -> tuple[list[bytes]
         while tail and len(lines) > tail:
             held -= len(lines.popleft())
         if held + len(rest) > LARGE_BYTES:
-            raise bad_request(f"Those lines are longer than {LARGE_BYTES} bytes. Request fewer lines.", path)
+            raise BadRequestError(path, f"Those lines have more than {LARGE_BYTES} bytes. Ask for fewer.")
     if tail or (rest and len(lines) < head):
         lines.append(rest)
         if tail and len(lines) > tail:

@@ -7,15 +7,14 @@ before and after, and how strongly the write was protected.
 
 from __future__ import annotations
 
-import errno
 import os
 import re
 from typing import TYPE_CHECKING, Any
 
-from noclobber.errors import BadRequestError
-from noclobber.mcp.reference.editing import EditPlan
-from noclobber.mcp.reference.os_errors import os_error, reference_wording
-from noclobber.mcp.surrogates import replace_lone_surrogates
+from noclobber.errors import BadRequestError, MissingFileError
+from noclobber.guard.tools.answers import sendable
+from noclobber.guard.tools.answers import written as written_text
+from noclobber.mcp.edit_plan import EditPlan
 from noclobber.mcp.tools.definition import (
     EXPECTED,
     LOCK_ID,
@@ -23,7 +22,6 @@ from noclobber.mcp.tools.definition import (
     TEXT,
     WRITTEN,
     McpAnswer,
-    merge_told,
     text_answer,
     tool,
     written,
@@ -44,10 +42,10 @@ def write_file(connection: ClientConnection, given: Mapping[str, Any], report: R
     """Create a file or replace all of it."""
     path = connection.roots.locate(given["path"])
     _require_folder(path)
-    with connection.writing(path, given) as write, reference_wording(path.real, "rename"):
+    with connection.writing(path, given) as write:
         # Bytes, which are written as they are: the model was shown a byte-order mark if there is one.
         done = write.turn.write_file(path.name, _encoded(given["content"]), **write.expected)
-    return text_answer(merge_told(f"Successfully wrote to {given['path']}", done), **written(done))
+    return text_answer(written_text(f"Successfully wrote to {given['path']}", done), **written(done))
 
 
 WRITE_FILE = tool(
@@ -58,7 +56,6 @@ WRITE_FILE = tool(
     run=write_file,
     takes={**PATH, "content": TEXT, **EXPECTED, **LOCK_ID},
     required=["path", "content"],
-    ours=[*EXPECTED, *LOCK_ID],
     answers=WRITTEN,
     hints="write",
 )
@@ -71,14 +68,13 @@ def edit_file(connection: ClientConnection, given: Mapping[str, Any], report: Re
     path = connection.roots.locate(given["path"])
     plan = EditPlan([(edit["oldText"], edit["newText"]) for edit in given["edits"]])
     if given["dryRun"]:
-        with reference_wording(path.real):
-            now = connection.turn(path).guard.read(path.name)
+        now = connection.turn(path).guard.read(path.name)
         plan.apply(now.content, path.real)
         return text_answer(fenced(plan.before, plan.after, path.real))
-    with connection.writing(path, given) as write, reference_wording(path.real):
+    with connection.writing(path, given) as write:
         done = write.turn.change_file(path.name, plan, **write.expected)
     shown = fenced(plan.before, plan.after, path.real)
-    return text_answer(merge_told(shown, done), **written(done))
+    return text_answer(written_text(shown, done), **written(done))
 
 
 EDIT_FILE = tool(
@@ -106,7 +102,6 @@ EDIT_FILE = tool(
         **LOCK_ID,
     },
     required=["path", "edits"],
-    ours=[*EXPECTED, *LOCK_ID],
     answers=WRITTEN,
     hints="change",
 )
@@ -128,7 +123,7 @@ def write_files(connection: ClientConnection, given: Mapping[str, Any], report: 
         contents = {path.name: _encoded(file["content"]) for path, file in files}
         done = turn.write_files(contents, expected_hashes=expected)
     results = [{"path": file["path"], **written(done[path.name])} for path, file in files]
-    texts = [merge_told(f"Successfully wrote to {file['path']}", done[path.name]) for path, file in files]
+    texts = [written_text(f"Successfully wrote to {file['path']}", done[path.name]) for path, file in files]
     return text_answer("\n".join(texts), files=results)
 
 
@@ -150,7 +145,6 @@ WRITE_FILES = tool(
         **LOCK_ID,
     },
     required=["files"],
-    ours=[*EXPECTED, *LOCK_ID],
     answers={
         "files": {"type": "array", "items": {"type": "object", "properties": {"path": TEXT, **WRITTEN}}}
     },
@@ -163,7 +157,7 @@ WRITE_FILES = tool(
 def delete_file(connection: ClientConnection, given: Mapping[str, Any], report: Report) -> McpAnswer:
     """Delete a file."""
     path = connection.roots.locate(given["path"])
-    with connection.writing(path, given) as write, reference_wording(path.real, "unlink"):
+    with connection.writing(path, given) as write:
         done = write.turn.delete_file(path.name, **write.expected)
     return text_answer(f"Successfully deleted {given['path']}", **written(done))
 
@@ -175,7 +169,6 @@ DELETE_FILE = tool(
     run=delete_file,
     takes={**PATH, **EXPECTED, **LOCK_ID},
     required=["path"],
-    ours=[*EXPECTED, *LOCK_ID],
     answers=WRITTEN,
     hints="change",
 )
@@ -185,14 +178,14 @@ DELETE_FILE = tool(
 
 def _require_folder(path: ClientPath) -> None:
     if not path.is_there and not os.path.isdir(os.path.dirname(path.real)):
-        raise os_error(errno.ENOENT, "open", path.real)
+        raise MissingFileError(path.real, "There is no such folder. Create it with create_directory.")
 
 
 def _encoded(text: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError:
-        return replace_lone_surrogates(text).encode()
+        return sendable(text).encode()
 
 
 CONTEXT_LINES = 4

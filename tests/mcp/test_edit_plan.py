@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from noclobber.errors import EditMismatchError
-from noclobber.mcp.reference.editing import EditPlan
+from noclobber.mcp.edit_plan import EditPlan
 
 
 @given(
