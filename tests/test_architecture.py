@@ -175,7 +175,7 @@ SCENARIOS = {
         "worked_on",
         "reruns",
     ),
-    *("containers", "host_versions", "failover", "durable"),
+    *("containers", "host_versions", "failover", "durable", "reference", "arguments"),
 }
 WITHOUT_SOURCE = {"data", "e2e", "frameworks", "rigs", "torture", "models", "fuzz", "score", "promises"} | {
     "security"
