@@ -351,6 +351,8 @@ def _in_a_view(asked: Asked, root: str, cwd: str) -> int:
                 f"noclobber: run: {told} that the command had left in the background. Start servers without"
                 " noclobber run."
             )
+        if ended.left_view:
+            _say(f"noclobber: run: {ended.left_view}")
         if folder.has_new_root_mode():
             _say("noclobber: run: the permissions of the project's own folder stay as they were.")
         if not ended.replaced and not has_written(folder.path):

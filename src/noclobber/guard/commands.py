@@ -278,6 +278,8 @@ def _run(
         )
         if ended.complaint:  # As a shell would have said it: 126 or 127 alone tells nobody what is missing.
             err += f"{argv[0]}: {ended.complaint}\n".encode("utf-8", "backslashreplace")
+        if ended.left_view:
+            err += f"noclobber: {ended.left_view}\n".encode("utf-8", "backslashreplace")
         try:
             landed = conclude(turn, call, run, argv, folder, ended, expect or {}, text=text, links=links)
         except NoclobberError as error:

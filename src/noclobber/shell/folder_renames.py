@@ -8,6 +8,11 @@ that is still in the lower layer is made one of the upper layer, if that is what
 in it is moved into a new folder, which takes its place. That costs what `mv` would cost, and is done by a
 child that enters the view for it.
 
+The command must not reach that child: it has come from outside. So it enters the view's own namespaces and
+no others, is not dumpable (no ptrace, no `/proc/PID/fd`), and holds no descriptor but two pipes, through
+which it asks what is in the real tree. Nothing is imported inside, where a name may lead to a file of the
+command's.
+
 A folder at which something is mounted, or below which, is left alone: the rename says what is wrong.
 """
 
@@ -15,38 +20,68 @@ from __future__ import annotations
 
 import os
 import stat
+import sys
 from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from noclobber.core.project import BESIDE_PREFIX
-from noclobber.disk.c_library import function, get_errno
+from noclobber.disk.c_library import LONG, function, get_errno
+from noclobber.shell.changes import attributes, is_opaque
+from noclobber.shell.namespace import PR_SET_DUMPABLE, mounts_below
+from noclobber.shell.process import close_all_but
+
+YES, NO = b"+", b"-"
+SPARE = [LONG(0)] * 4
 
 
-def prepare(pid: int, path: str, root: str, upper: str, is_still_asking: Callable[[], bool]) -> None:
+class FolderRename(NamedTuple):
+    """A rename that a process waits for."""
+
+    pid: int
+    path: str
+    is_still_asking: Callable[[], bool]
+
+
+def prepare(asked: FolderRename, root: str, upper: str, space_fds: list[int]) -> None:
     """If a folder of the lower layer is about to be renamed by a process, make it one of the upper layer."""
     # A folder of the lower layer is one in the real tree, which is what we see. Almost always it is a
     # file, or a folder that the command made itself, and nobody has to enter the view.
-    if not is_folder(path) and not _is_behind_a_new_link(path, root, upper):
+    if not is_folder(asked.path) and not _is_behind_a_new_link(asked.path, root, upper):
         return
-    spaces = [os.open(f"/proc/{pid}/ns/{name}", os.O_RDONLY | os.O_CLOEXEC) for name in ("user", "mnt")]
-    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-    layers = [os.open(layer, flags) for layer in (root, upper)]
-    done_fd, end_fd = os.pipe()
+    top = os.stat(f"/proc/{asked.pid}/root")
+    enter, control = function("setns"), function("prctl")
+    if enter is None or control is None or not asked.is_still_asking():  # It may be another one with its pid.
+        return
+    question_fd, ask_fd = os.pipe()
+    answer_fd, reply_fd = os.pipe()
     try:
-        if not is_still_asking():  # It may be another process that got its number.
-            return
-        child = os.fork()
-        if child == 0:
+        if os.fork() == 0:
             try:
-                _Folder(root, *layers).bring_up(spaces, path)
+                control(PR_SET_DUMPABLE, *SPARE)
+                close_all_but({ask_fd, answer_fd, *space_fds})
+                child = _Inside(root, ask_fd, answer_fd)
+                child.enter(enter, space_fds)
+                child.bring_up(asked.path, top)
             finally:
                 os._exit(0)
-        os.close(end_fd)
-        end_fd = -1
-        os.read(done_fd, 1)  # Until it has ended.
+        os.close(ask_fd)
+        ask_fd = -1
+        path = os.fsdecode(os.read(question_fd, 1 << 16))  # Whole: it fits into a pipe at once.
+        if path:
+            os.write(reply_fd, YES if _is_in_lower(path, root, upper) else NO)
+            os.read(question_fd, 1)  # Until it has ended.
     finally:
-        for descriptor in (*spaces, *layers, done_fd, end_fd):
+        for descriptor in (question_fd, ask_fd, answer_fd, reply_fd):
             if descriptor >= 0:
                 os.close(descriptor)
+
+
+def _is_in_lower(path: str, root: str, upper: str) -> bool:
+    """False if a folder is in the upper layer only. In doubt True, which costs time and does no harm."""
+    if not is_folder(f"{root}/{path}"):
+        return False
+    parts = path.split("/")
+    return not any(is_opaque("/".join((upper, *parts[:count]))) for count in range(1, len(parts) + 1))
 
 
 def _is_behind_a_new_link(path: str, root: str, upper: str) -> bool:
@@ -71,47 +106,34 @@ def _holds_mount(path: str) -> bool:
 
     It cannot be moved (EBUSY), and half of what is around it would have been by then.
     """
-    from noclobber.shell.namespace import mounts_below
-
     return path in mounts_below(os.path.dirname(path)) or bool(mounts_below(path))
 
 
-class _Folder:
+class _Inside:
     """In the child that enters the view."""
 
-    def __init__(self, root: str, lower_fd: int, upper_fd: int) -> None:
-        self._root, self._lower_fd, self._upper_fd = root, lower_fd, upper_fd
+    def __init__(self, root: str, ask_fd: int, answer_fd: int) -> None:
+        self._root, self._ask_fd, self._answer_fd = root, ask_fd, answer_fd
 
-    def bring_up(self, spaces: list[int], path: str) -> None:
-        enter = function("setns")
-        assert enter is not None
-        for space_fd, own in zip(spaces, ("user", "mnt"), strict=True):
+    def enter(self, enter: Any, space_fds: list[int]) -> None:
+        """Enter the view. From here on names are those of the view: an import could load what is in it."""
+        sys.meta_path.clear()
+        for space_fd, own in zip(space_fds, ("user", "mnt"), strict=True):
             is_own = os.path.samestat(os.fstat(space_fd), os.stat(f"/proc/self/ns/{own}"))
             if not is_own and enter(space_fd, 0) != 0:
                 raise OSError(get_errno(), "setns")
-        # From here on names are those of the view.
-        if not is_folder(path):
+            os.close(space_fd)
+
+    def bring_up(self, path: str, top: os.stat_result) -> None:
+        """Make a folder one of the upper layer, for a process whose root is `top`."""
+        if not os.path.samestat(top, os.stat("/")) or not is_folder(path):
             return
         path = f"{os.path.realpath(os.path.dirname(path))}/{os.path.basename(path)}"
         if not path.startswith(f"{self._root}/") or _holds_mount(path):
             return
-        if self._is_in_lower(path[len(self._root) + 1 :]):
+        os.write(self._ask_fd, os.fsencode(path[len(self._root) + 1 :]))
+        if os.read(self._answer_fd, 1) == YES:
             self._replace(path)
-
-    def _is_in_lower(self, path: str) -> bool:
-        """False if a folder is in the upper layer only. In doubt True, which costs time and does no harm."""
-        from noclobber.shell.changes import is_opaque
-
-        try:
-            if not stat.S_ISDIR(os.stat(path, dir_fd=self._lower_fd, follow_symlinks=False).st_mode):
-                return False
-        except OSError:
-            return False
-        parts = path.split("/")
-        for count in range(1, len(parts) + 1):
-            if is_opaque(f"/proc/self/fd/{self._upper_fd}/{'/'.join(parts[:count])}"):
-                return False
-        return True
 
     def _replace(self, path: str) -> None:
         """Move everything in a folder to a new one, and put that in its place."""
@@ -152,8 +174,6 @@ class _Folder:
 
     def _give(self, path: str, source: str, status: os.stat_result) -> None:
         """Make a new folder what the old one is: its owner, attributes, permissions and times."""
-        from noclobber.shell.changes import attributes
-
         own = os.lstat(path)
         if (own.st_uid, own.st_gid) != (status.st_uid, status.st_gid):
             os.chown(path, status.st_uid, status.st_gid)

@@ -36,7 +36,7 @@ KEPT_FLAGS = os.ST_NOSUID | getattr(os, "ST_NODEV", 4) | getattr(os, "ST_NOEXEC"
 RELATIME, NOATIME, NODIRATIME = 1 << 21, 1 << 10, 1 << 11
 ST_RELATIME = 4096
 SOURCE = "noclobber"
-PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER = 1, 4, 36
 O_PATH = getattr(os, "O_PATH", 0)
 _ESCAPED = frozenset(" \t\n\\")  # In the kernel's list of mounts.
 

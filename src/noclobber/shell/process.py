@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from noclobber.shell.git_folders import has_written
-from noclobber.shell.namespace import PR_SET_CHILD_SUBREAPER, PrivateView
+from noclobber.shell.namespace import PR_SET_CHILD_SUBREAPER, PR_SET_DUMPABLE, PrivateView
 from noclobber.shell.starting import FROM_TERMINAL, PASSED_ON
 
 GRACE_S = 2.0
@@ -47,6 +47,18 @@ class Ended(NamedTuple):
     """Why the command could not be run at all."""
     replaced: tuple[str, ...] = ()
     """Names below the root that were there, and that the command renamed, or renamed something to."""
+    ways_out: tuple[str, ...] = ()
+    """How the command asked to leave its view, by rights of root's: what it wrote then was not guarded."""
+
+    @property
+    def left_view(self) -> str:
+        """Say that the command left its view; empty if it did not ask for that."""
+        if not self.ways_out:
+            return ""
+        return (
+            f"the command asked to {' and to '.join(self.ways_out)}, as root may: what it wrote from there"
+            " was neither guarded nor recorded. Look at what it changed."
+        )
 
 
 class ChildCommand:
@@ -140,6 +152,7 @@ class CommandProcess(ChildCommand):
             is_over,
             self._began_ns,
             replaced=tuple(asked.replaced),
+            ways_out=tuple(asked.ways_out),
         )
 
     def _serve(self, timeout_s: float | None) -> None:
@@ -197,7 +210,7 @@ class CommandProcess(ChildCommand):
 
     def _keep_view(self) -> None:
         """Fork a process that keeps the view a little longer than the command, and takes it down alone."""
-        if self._is_kept or self._has_ended():
+        if self._is_kept or not self._view.supervisor.space_fds or self._has_ended():
             return
         self._is_kept = True
         if not _children(os.getpid()):
@@ -206,15 +219,16 @@ class CommandProcess(ChildCommand):
         self._keeper = os.fork()
         if self._keeper == 0:
             try:
-                view_fd = os.open(f"/proc/{self.pid}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
                 os.setsid()
-                _leave_alone({life_fd, view_fd})
+                self._view.prctl(PR_SET_DUMPABLE, 0)
+                close_all_but({life_fd, *self._view.supervisor.space_fds})
                 os.read(life_fd, 1)  # Until our process lets go of it, or is killed.
             finally:
                 os._exit(0)
         os.close(life_fd)
 
     def _end_view(self) -> None:
+        self._view.supervisor.leave_view()
         if self._keeper and has_written(self._view.run_folder):
             os.kill(self._keeper, signal.SIGKILL)
             os.waitpid(self._keeper, 0)
@@ -256,8 +270,8 @@ def has_two_cores() -> bool:
     return len(os.sched_getaffinity(0)) > 1
 
 
-def _leave_alone(needed: set[int]) -> None:
-    """Keep nothing open that somebody waits for."""
+def close_all_but(needed: set[int]) -> None:
+    """Keep nothing open that somebody waits for, or that leads anywhere."""
     nothing_fd = os.open(os.devnull, os.O_RDWR)
     for standard_fd in (0, 1, 2):
         os.dup2(nothing_fd, standard_fd)
