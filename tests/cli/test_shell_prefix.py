@@ -384,7 +384,8 @@ def test_what_runs_in_the_background_or_only_looks_is_not_guarded(
 
 def test_a_command_of_noclobbers_own_is_not_guarded(shell: Shell, rig: HookRig) -> None:
     """N-shell: its state is read-only inside a guarded command."""
-    assert shell.run("echo noclobber > new.txt; echo $NOCLOBBER_RUN")[1].strip() == ""
+    assert shell.run(f"{sys.prefix}/bin/noclobber status --json")[0] == 0
+    assert shell.run("echo noclobber > new.txt; echo $NOCLOBBER_RUN")[1].strip() != ""
 
 
 def test_the_options_say_how(shell: Shell, rig: HookRig, file: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from noclobber.hook.commands import may_run_us
+from noclobber.hook.commands import only_runs_us
 from tests.rigs.clones import IDENTITY
 from tests.rigs.hooks import HookRig, beside, is_denied, refusal
 
@@ -354,9 +354,17 @@ def test_nothing_is_said_of_the_background_where_the_shell_is_switched_off(rig: 
         ("sed -i s/a/b/ /home/me/noclobber/src/a.py", False),
         ("echo x >> noclobber.toml", False),
         ("rm -r noclobber-demo my_noclobber .noclobber", False),
-        ("sed -i s/a/b/ noclobber/a.py; noclobber status", True),
+        ("noclobber status | head -n 3", True),
+        ("uv run noclobber commit --mine -m x", True),
+        ("sed -i s/a/b/ noclobber/a.py; noclobber status", False),
+        ("echo x > a # noclobber", False),
+        ("echo noclobber > a", False),
+        ("noclobber diff > a", False),
+        ("PATH=.:$PATH noclobber status", False),
+        ("./noclobber status", False),
+        ("noclobber status & echo x > a", False),
     ],
 )
-def test_only_a_command_that_may_run_noclobber_is_not_guarded(text: str, may: bool) -> None:
-    """N-shell: a path with that name in it took the guard away from the whole command."""
-    assert may_run_us(text) is may
+def test_only_a_command_that_runs_noclobber_alone_is_not_guarded(text: str, may: bool) -> None:
+    """N-shell, finding S27: a path, a comment or a word took the guard away from the whole command."""
+    assert only_runs_us(text) is may

@@ -32,14 +32,16 @@ def test_each_start_has_an_id_of_its_own(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_command_without_a_note_runs_as_it_is_and_finds_the_users_environment(
     monkeypatch: pytest.MonkeyPatch, tmp_path: os.PathLike[str]
 ) -> None:
-    """N-shell: nothing of ours is left in it, and the user's own BASH_ENV is."""
+    """N-shell: what brings shells to us is gone, and the user's own BASH_ENV is there. A hook may be run so."""
     own = os.path.join(tmp_path, "own.sh")
     with open(own, "w") as file:
         file.write("FROM_OWN=yes\n")
     monkeypatch.setenv("BASH_ENV", own)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    said = bash("echo $FROM_OWN $BASH_ENV; env | grep NOCLOBBER_SHELL")
-    assert said == f"yes {own}\n"
+    text = "echo $FROM_OWN $BASH_ENV; env | grep -o 'NOCLOBBER_SHELL_[A-Z_]*=' | sort"
+    for notes in ("", f"{tmp_path}/noclobber/gemini."):  # By our program, and without it.
+        said = bash(text, NOCLOBBER_SHELL_NOTES=notes)
+        assert said == f"yes {own}\nNOCLOBBER_SHELL_HOST=\nNOCLOBBER_SHELL_LAUNCH=\n"
 
 
 @pytest.mark.parametrize("portable", [False, True])

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from noclobber.errors import NoclobberError
     from noclobber.guard.command_turn import CommandTurn
     from noclobber.guard.memory import Memory
+    from noclobber.hook.guarded_calls import GuardedCall
     from noclobber.hook.session_memory import SessionMemory
     from noclobber.shell.process import Ended
     from noclobber.shell.runs import RunFolder
@@ -150,6 +151,8 @@ class Asked:
         """When a command is run again: what its agent had seen then, packed, by path."""
         self.parent_agent: str | None = None
         """The agent whose knowledge counts for files that a subagent has not seen itself."""
+        self.guarded_call: GuardedCall | None = None
+        """The call of a host's that this is: its hook waits to hear of it."""
         self.died_of = 0
         """The signal that ended the command."""
         self.was_run = True
@@ -279,6 +282,7 @@ def at_best_level(asked: Asked) -> int:
 def _not_run(asked: Asked, error: NoclobberError, exit_code: int) -> int:
     """Say why a command was not run; return the exit code."""
     asked.was_run = False
+    _came_back(asked)
     if asked.as_json:
         from noclobber.core.wire import to_object
 
@@ -482,6 +486,7 @@ def _reported(
     refused: object = None,
 ) -> int:
     """Write the report, if one is wanted; return the exit code."""
+    _came_back(asked)
     if not asked.report and not asked.as_json:
         return exit_code
     from noclobber.core.json_text import spell_for_any_reader
@@ -507,6 +512,15 @@ def _reported(
     except OSError as error:
         _say(f"noclobber: run: the report could not be written: {error}")
     return exit_code
+
+
+def _came_back(asked: Asked) -> None:
+    """Tell the hook that waits for it that what became of the command is known."""
+    if asked.guarded_call is not None:
+        from noclobber.hook.guarded_calls import report
+
+        call, asked.guarded_call = asked.guarded_call, None
+        report(call)
 
 
 def _loaded_for_landing() -> Iterator[None]:

@@ -33,7 +33,6 @@ def main(words: list[str]) -> int:
     command: str | None
     if len(words) > 1:  # A shell that has read our file first: it is named, and the text is the command.
         plain, command = [words[0], "-c", text], text
-        _restore_environment()
     else:
         plain, command = [os.environ.get("SHELL") or "/bin/sh", "-c", text], command_in(text)
         os.environ["NOCLOBBER_INSIDE_SHELL"] = (
@@ -45,6 +44,8 @@ def main(words: list[str]) -> int:
             asked = _asked(host, launch or session_id, command, plain, is_launched=bool(launch))
     except Exception as error:
         _say(f"this command is not guarded ({type(error).__name__}: {error}).")
+    if len(words) > 1:
+        _restore_environment(is_guarded=asked is not None)
     if asked is None:
         os.execv(plain[0], plain)  # noqa: S606 - running it is what was asked for
     from noclobber.cli import run
@@ -52,15 +53,20 @@ def main(words: list[str]) -> int:
     return run.guarded(asked)
 
 
-def _restore_environment() -> None:
-    """Give the command the environment that it would have had without us."""
+def _restore_environment(*, is_guarded: bool) -> None:
+    """
+    Give the command the environment that it would have had without us.
+
+    What runs as it is may be a hook of ours, which has to know how its host was started.
+    """
     for name in ("BASH_ENV", "ZDOTDIR"):
         own = os.environ.get(f"{MARK}{name}")
         if own:
             os.environ[name] = own
         else:
             os.environ.pop(name, None)
-    for name in [name for name in os.environ if name.startswith(MARK)]:
+    kept = () if is_guarded else (f"{MARK}HOST", f"{MARK}LAUNCH")
+    for name in [name for name in os.environ if name.startswith(MARK) and name not in kept]:
         del os.environ[name]
 
 
@@ -83,7 +89,7 @@ def _asked(
     asked.argv, asked.text = plain, call.command or command
     asked.root, asked.agent, asked.session, asked.host = call.root, call.agent_id, call.session_id, call.host
     asked.turn, asked.call = call.turn_id or "", call.call_id or ""
-    asked.parent_agent = call.parent_agent_id
+    asked.parent_agent, asked.guarded_call = call.parent_agent_id, call
     return asked
 
 

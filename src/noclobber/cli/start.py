@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from noclobber.cli import EXIT_NO, EXIT_OK
 from noclobber.cli.terminal import add_json, print_json
 from noclobber.errors import BadRequestError
-from noclobber.hosts.launched import HOSTS, environment, words_of
+from noclobber.hook.guarded_calls import notes_of
+from noclobber.hosts.launched import HOSTS, LAUNCH, NOTES, environment, words_of
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -57,6 +58,7 @@ def run(args: Namespace) -> int:
         )
     program = shutil.which(args.program or HOSTS[args.host])
     added = environment(args.host)
+    added[NOTES] = notes_of(args.host, added[LAUNCH])
     if args.json:
         print_json({"host": args.host, "program": program, "environment": added})
         return EXIT_OK if program is not None else EXIT_NO

@@ -3,7 +3,8 @@ A shell command that may write: what a hook does before it and after it.
 
 `guarded`, where the host's shell comes to us and a private view can be made: the hook leaves a note, and the
 shell that takes it runs the command as a transaction (`guarded_calls`). Its landing asks the session's
-memory, and tells it what landed. The hook afterwards has nothing to do.
+memory, and tells it what landed. The hook afterwards has nothing to do. If nobody took the note, or who took
+it was killed, the command was not guarded: what has changed is recorded as a watched command's, and told.
 
 `watched`, elsewhere. Before: targets that the command's text tells for certain are judged like any other
 write, so a stale one is refused; and files that the agent knows and that are stale are copied to the
@@ -19,6 +20,7 @@ Loaded for such commands only.
 from __future__ import annotations
 
 import os
+import sys
 from typing import TYPE_CHECKING
 
 from noclobber.core.actions import DELETE, EDIT, READ, WRITE, Action
@@ -30,36 +32,47 @@ from noclobber.guard.judge import call_key, pop_note
 from noclobber.guard.watched_changes import keeper, record
 from noclobber.hook import guarded_calls
 from noclobber.hosts.launched import launch_of
+from noclobber.ledger.last_writer import last_writer
 from noclobber.shell import watched
+from noclobber.shell.read_only import is_read_only
+from noclobber.shell.syntax import parse
 from noclobber.shell.targets import targets
+from noclobber.text.visible import visible
 
 if TYPE_CHECKING:
     from noclobber.errors import NoclobberError
     from noclobber.guard.outside import Outside
+    from noclobber.hook.guarded_calls import GuardedCall
     from noclobber.hook.turn import HookTurn
     from noclobber.hosts.event import Event
+    from noclobber.shell.syntax import SimpleCommand
 
 MOST_KNOWN = 1000
 PROGRAM = "noclobber"
 GUARDED, WATCHED = "guarded", "watched"
+MOST_NAMED = 10
+_STARTERS = ("uv", "uvx", "run", "python", "python3", "-m", "command", "exec", "time")
 _KINDS = (EDIT, WRITE, DELETE)
 
 
-def may_run_us(text: str) -> bool:
+def only_runs_us(text: str) -> bool:
     """
-    True if a command may run noclobber itself, which cannot write its state inside a guarded command.
+    True if a command runs noclobber, which cannot write its state inside a guarded one, and else only looks.
 
-    As a whole word: a folder called `noclobber-demo`, a file `noclobber.toml` or a path through such a folder
-    is nothing that is run, and whoever works in one is to be guarded, too.
+    By its commands, and not by its text: a word in a comment, or a write beside it, takes no guard away.
     """
-    at = text.find(PROGRAM)
-    while at >= 0:
-        around = text[max(0, at - 1) : at] + text[at + len(PROGRAM) : at + len(PROGRAM) + 1]
-        after = text[at + len(PROGRAM) : at + len(PROGRAM) + 1]
-        if after != "/" and not any(sign.isalnum() or sign in "._-" for sign in around):
-            return True
-        at = text.find(PROGRAM, at + 1)
-    return False
+    if PROGRAM not in text or not any(map(_is_us, parse(text).commands)):
+        return False
+    return is_read_only(text, but_for=_is_us)
+
+
+def _is_us(command: SimpleCommand) -> bool:
+    """True for noclobber itself, as it is found on the path or where we are installed."""
+    words = [word.text if word.is_literal else "" for word in command.words[:4]]
+    while words and words[0].rpartition("/")[2] in _STARTERS:
+        del words[0]
+    is_found = words[:1] == [PROGRAM] or words[:1] == [f"{sys.prefix}/bin/{PROGRAM}"]
+    return (is_found or command.name == PROGRAM) and not command.assignments
 
 
 def before(turn: HookTurn, event: Event) -> NoclobberError | None:
@@ -67,8 +80,9 @@ def before(turn: HookTurn, event: Event) -> NoclobberError | None:
     wish = "off" if event.is_background else turn.options.shell
     launch = launch_of(event.host)
     if launch or is_routed(event):
-        is_guarded = wish == "guarded" and not may_run_us(event.command) and level(turn, event) == GUARDED
-        guarded_calls.leave(event, turn.root, is_plain=not is_guarded, launch=launch)
+        is_guarded = wish == "guarded" and not only_runs_us(event.command) and level(turn, event) == GUARDED
+        since_ns = watched.now_ns(turn.root)
+        guarded_calls.leave(event, turn.root, is_plain=not is_guarded, launch=launch, since_ns=since_ns)
         if is_guarded:
             turn.is_command_guarded = True
             return None
@@ -105,6 +119,9 @@ def after(turn: HookTurn, event: Event) -> NoclobberError | None:
     """Put on record what a command changed; return what the agent has to be told, if anything."""
     turn.outside_level = watched.LEVEL
     key = call_key(turn.call(), [Action(READ, event.command)])
+    if (call := guarded_calls.unreported(event, launch_of(event.host))) is not None:
+        _did_not_come_back(turn, call, key)
+        return None
     with turn.memory as memory:
         noted = memory.pop_call(key)
     turn.forget_memory()
@@ -123,6 +140,24 @@ def after(turn: HookTurn, event: Event) -> NoclobberError | None:
         if change.path not in recorded:
             told = record(turn, turn.call(), change, key) or told
     return told
+
+
+def _did_not_come_back(turn: HookTurn, call: GuardedCall, key: str) -> None:
+    """Look at what has changed since a command was let through as guarded, record it, and have it told."""
+    found = watched.end(watched.WatchedStart(turn.root, call.since_ns, ()))
+    unknown = [change for change in found.files if last_writer(turn.root, change.path, change.after) is None]
+    if unknown and (broken := turn.ledger_trouble()):
+        raise broken
+    for change in unknown:
+        record(turn, turn.call(), change, key)
+    if unknown or not found.is_complete:
+        names = [visible(change.path.removeprefix(f"{turn.root}/")) for change in unknown[:MOST_NAMED]]
+        more = ", and more" if len(unknown) > MOST_NAMED or not found.is_complete else ""
+        turn.to_tell = (
+            "noclobber: this command was to run in the guarded shell and did not run there, so nothing"
+            f" checked what it wrote. It, or somebody else meanwhile, changed: {', '.join(names)}{more}. Read"
+            " these files again before you write them, and tell the user that the guard was passed by."
+        )
 
 
 def of_background(turn: HookTurn, event: Event) -> str:

@@ -199,6 +199,8 @@ def _handle_command(host: Host, event: Event) -> Answer:
     told = _with_guidance(host, turn, event, commands.after(turn, event))
     if told is not None:
         return host.warn(event, told)
+    if turn.to_tell:
+        return host.tell(event, turn.to_tell)
     if event.kind == "post" and event.is_background and answer == host.phrase(event, None):
         said = commands.of_background(turn, event)
         return host.tell(event, said) if said else answer

@@ -39,6 +39,8 @@ class HookTurn:
     outside_level = "hook"
     is_command_guarded = False
     """Set if the command of this event is to run in the guarded shell."""
+    to_tell = ""
+    """Set if the agent is to hear something about the command of this event that is no error."""
     asked_by = 0
     """The process that asks, where it is not our parent (`standby`)."""
     # Claude Code and Codex ask about a write when its turn comes, and carry out one at a time. Others ask

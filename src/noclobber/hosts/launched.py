@@ -19,6 +19,8 @@ HOSTS = {"cline": "cline", "copilot": "copilot", "gemini": "gemini", "qwen": "qw
 """Each with the name of its program."""
 MARK = "NOCLOBBER_SHELL_"
 LAUNCH = f"{MARK}LAUNCH"
+NOTES = f"{MARK}NOTES"
+"""How the paths of the notes of this start begin: without one, no shell needs to come to us."""
 _WORDS = {"copilot": ("--bash-env", "on")}  # It takes BASH_ENV away unless it is told not to.
 
 

@@ -24,14 +24,22 @@ if TYPE_CHECKING:
 MOST_DEPTH = 4
 
 
-def is_read_only(command: str) -> bool:
-    """True if it is certain that a command changes no file."""
+def is_read_only(command: str, *, but_for: Callable[[SimpleCommand], bool] | None = None) -> bool:
+    """True if it is certain that a command changes no file. What `but_for` accepts may change its own."""
     script = parse(command)
     return script.is_whole and all(
+        (but_for is not None and _may(one, but_for))
         # What a program like `timeout` runs is judged with the program.
-        one.within[0] in RUNNERS if one.within else _reads(one)
+        or (one.within[0] in RUNNERS if one.within else _reads(one))
         for one in script.commands
     )
+
+
+def _may(command: SimpleCommand, accepted: Callable[[SimpleCommand], bool]) -> bool:
+    """True for a command that is accepted, or a group of such."""
+    if command.separator == "&" or not all(_is_harmless(one) for one in command.redirections):
+        return False
+    return accepted(command) or not (command.words or command.assignments)
 
 
 def _reads(command: SimpleCommand, depth: int = 0) -> bool:

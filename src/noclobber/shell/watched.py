@@ -114,7 +114,7 @@ def begin(root: str, known: Iterable[FileSeen], copy: Callable[[str, bytes], obj
         if state.sha256 != file.sha256 and state.content is not None:
             copy(file.path, state.content)
         files.append(FileAtStart(file.path, file.sha256, state.sha256, stamp))
-    return WatchedStart(root, _now_ns(root), tuple(files))
+    return WatchedStart(root, now_ns(root), tuple(files))
 
 
 def end(start: WatchedStart) -> WatchedChanges:
@@ -169,7 +169,7 @@ def _stamp(path: str) -> tuple[str, float]:
     return stamp, max(status.st_mtime, status.st_ctime)
 
 
-def _now_ns(root: str) -> int:
+def now_ns(root: str) -> int:
     """Return the time by the clock of the root's filesystem, a tick early where only ours is to be had."""
     try:
         descriptor = os.open(root, os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, 0o600)
