@@ -33,7 +33,7 @@ from noclobber.disk.processes import identify
 from noclobber.errors import BadRequestError, LockLost, NoclobberError
 from noclobber.lock import heartbeat, release_at_exit
 from noclobber.lock.arbiter import Taker
-from noclobber.lock.chosen import arbiter_for
+from noclobber.lock.backend import arbiter_for
 from noclobber.lock.file_arbiter import person
 from noclobber.lock.limits import DEFAULT_LEASE_S, check_lease_s, check_text
 from noclobber.lock.names import ENVIRONMENT_FOLDER, ENVIRONMENT_ID

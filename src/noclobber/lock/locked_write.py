@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from noclobber.errors import NoclobberError
 from noclobber.lock import messages
-from noclobber.lock.chosen import arbiter_for
+from noclobber.lock.backend import arbiter_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from noclobber.core.clock import SYSTEM_CLOCK
 from noclobber.lock.arbiter import LockStatus as LockStatus
-from noclobber.lock.chosen import arbiter_for
+from noclobber.lock.backend import arbiter_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
