@@ -20,8 +20,8 @@ from multiprocessing import get_context
 from typing import TYPE_CHECKING
 
 from bench import Row, in_turns, spelled
+from noclobber.lock.backend import list_locks, status_of
 from noclobber.lock.lock import DeliverableLock
-from noclobber.lock.status import list_locks, status_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -87,8 +87,8 @@ if TYPE_CHECKING:  # What type checkers and editors see; a test keeps it the sam
     from noclobber.ledger.observer import LoggingObserver as LoggingObserver
     from noclobber.ledger.observer import Observer as Observer
     from noclobber.ledger.protocol import Ledger as Ledger
+    from noclobber.lock.backend import LockStatus as LockStatus
     from noclobber.lock.lock import DeliverableLock as DeliverableLock
-    from noclobber.lock.status import LockStatus as LockStatus
 
 # Public name -> the module that has it. Loaded on first use: a hook is a process per tool call, and
 # most calls need few of these.
@@ -126,7 +126,7 @@ _HOMES = {
     "LedgerError": "errors",
     "LockContention": "errors",
     "LockLost": "errors",
-    "LockStatus": "lock.status",
+    "LockStatus": "lock.backend",
     "LoggingObserver": "ledger.observer",
     "MetadataNotKeptError": "errors",
     "MissingFileError": "errors",

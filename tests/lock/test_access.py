@@ -25,8 +25,8 @@ import noclobber.ledger.verify, noclobber.lock.messages, noclobber.disk.filesyst
 from noclobber.errors import NoclobberError
 from noclobber.lock.lock import DeliverableLock
 from noclobber.guard.fence import WriteFence
-import noclobber.lock.locked_write
-from noclobber.lock.status import status_of
+import noclobber.lock.backend
+from noclobber.lock.backend import status_of
 with tempfile.TemporaryDirectory() as warm:
     with DeliverableLock(warm): status_of(warm)
 if os.geteuid() == 0:

@@ -13,7 +13,7 @@ import pytest
 from noclobber.errors import LockContention, LockLost
 from noclobber.lock import lock as blocking
 from noclobber.lock.aio import DeliverableLock
-from noclobber.lock.status import status_of
+from noclobber.lock.backend import status_of
 from tests.rigs.locks import events, finish, python
 
 

@@ -17,17 +17,15 @@ FILES |= {"record"}
 # every guarded write begins with.
 DOORS = {
     "aio": set(),
-    "chosen": {"file_arbiter", "names"},
+    "backend": {"file_arbiter"},
     "doctor": {"names"},
     "git_exclude": {"names"},
     "heartbeat": set(),
     "limits": set(),
     "loaded_early": set(),
     "lock": {"file_arbiter", "names"},
-    "locked_write": set(),
     "messages": set(),
     "release_at_exit": set(),
-    "status": set(),
 }
 
 

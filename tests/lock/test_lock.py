@@ -30,11 +30,11 @@ from noclobber.errors import (
 )
 from noclobber.lock import heartbeat
 from noclobber.lock import lock_file as lock_file_module
+from noclobber.lock.backend import list_locks, status_of
 from noclobber.lock.limits import MAX_LEASE_S, MIN_LEASE_S
 from noclobber.lock.lock import DeliverableLock
 from noclobber.lock.lock_file import LockFile, _HeldMutex
 from noclobber.lock.record import read as read_record
-from noclobber.lock.status import list_locks, status_of
 from tests.rigs.locks import T0_S, ToldClock, dead_process, events, finish, put_record, python
 
 
@@ -519,7 +519,7 @@ import os, sys
 opened = []
 sys.addaudithook(lambda event, args: opened.append(str(args[0])) if event == "open" else None)
 from noclobber import DeliverableLock, LockContention
-from noclobber.lock.status import list_locks
+from noclobber.lock.backend import list_locks
 folder = sys.argv[1]
 with DeliverableLock(folder, lease_duration_s=60) as lock:
     lock.renew()

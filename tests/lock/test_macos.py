@@ -17,8 +17,8 @@ from noclobber.disk import processes
 from noclobber.disk.filesystems import filesystem_type
 from noclobber.disk.processes import GONE, RUNNING, fate, identify
 from noclobber.errors import LockContention
+from noclobber.lock.backend import status_of
 from noclobber.lock.lock import DeliverableLock
-from noclobber.lock.status import status_of
 from tests.rigs.locks import dead_process, put_record
 
 pytestmark = pytest.mark.skipif(

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from noclobber.errors import LockContention
+from noclobber.lock.backend import status_of
 from noclobber.lock.lock import DeliverableLock
-from noclobber.lock.status import status_of
 from tests.rigs.locks import ToldClock, events, finish, python
 
 HOLD = """
@@ -217,7 +217,7 @@ heartbeat._pulse._take_due = take_due_and_tell
 while heartbeat._pulse.locks:  # It is let go of when its beat is due.
     assert looked.acquire(timeout=30)
 from types import SimpleNamespace
-from noclobber.lock.status import status_of
+from noclobber.lock.backend import status_of
 print(status_of(sys.argv[1], SimpleNamespace(now_s=lambda: time.time() + 1.3)).state)
 """
     assert finish(python(HOLD + code, tmp_path, 1))[:2] == (0, "expired")

@@ -11,8 +11,8 @@ import pytest
 
 from noclobber import DeliverableLock, LockContention
 from noclobber.core.clock import SYSTEM_CLOCK
+from noclobber.lock.backend import list_locks
 from noclobber.lock.names import LEDGER_NAME, SCRATCH_PREFIX
-from noclobber.lock.status import list_locks
 from noclobber.view import lock_feeds, prometheus
 from noclobber.view.live import Cursor, Live
 from noclobber.view.lock_feeds import LockFeeds, last_events

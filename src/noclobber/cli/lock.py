@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from noclobber.cli.terminal import Cell
-    from noclobber.lock.status import LockStatus
+    from noclobber.lock.backend import LockStatus
 
 EXAMPLES = """\
 examples:
@@ -211,7 +211,7 @@ def _attached(args: Namespace) -> Any:
 
 
 def _status(args: Namespace) -> int:
-    from noclobber.lock.status import status_of
+    from noclobber.lock.backend import status_of
 
     status = status_of(os.path.realpath(args.folder))
     if args.json:
@@ -257,7 +257,7 @@ def _cleared(args: Namespace, recovery: Any, state: str) -> int:
 
 
 def _list(args: Namespace) -> int:
-    from noclobber.lock.status import list_locks
+    from noclobber.lock.backend import list_locks
 
     locks = sorted(list_locks(os.path.realpath(args.root)), key=lambda status: status.folder)
     if args.json:

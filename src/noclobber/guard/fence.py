@@ -91,7 +91,7 @@ class WriteFence:
         folder = _deciding_folder(path, locked_folder(path, self._root, self._clock), lock)
         if folder is None:
             return GuardedWrite(path, self._root, None, None, self._clock)
-        from noclobber.lock.locked_write import locked_write
+        from noclobber.lock.backend import locked_write
 
         locked = locked_write(folder, lock, held, self._clock)
         return GuardedWrite(path, self._root, folder, locked, self._clock)
@@ -131,8 +131,7 @@ class WriteFence:
         For a move of the folder: a lock is a lock on a place, and its holder would go on at the old one.
         Looks into every folder below, so it is not for writes.
         """
-        from noclobber.lock.locked_write import contention_at
-        from noclobber.lock.status import list_locks
+        from noclobber.lock.backend import contention_at, list_locks
 
         for found in list_locks(folder, self._clock):
             if not found.is_locked and found.state != "unreadable":  # Which is not free (X-003).
@@ -194,7 +193,7 @@ class GuardedWrite:
         """Raise if a folder that was not locked has been locked since. As cheap as the first look."""
         innermost = locked_folder(self._path, self._root, self._clock)
         if innermost is not None and innermost != self.folder:
-            from noclobber.lock.locked_write import contention_at
+            from noclobber.lock.backend import contention_at
 
             raise _of_file(contention_at(innermost, self._clock), self._path)
 

@@ -20,5 +20,5 @@ from noclobber.disk.commit import moving, open_stores  # noqa: F401
 from noclobber.guard import commands, facts, kept_versions, merging_commands, past_bytes, policies, shown  # noqa: F401
 from noclobber.guard.tools import tool_list  # noqa: F401
 from noclobber.ledger import line, root  # noqa: F401
-from noclobber.lock import git_exclude, loaded_early, locked_write  # noqa: F401
+from noclobber.lock import backend, git_exclude, loaded_early  # noqa: F401
 from noclobber.text import gitignore, lines  # noqa: F401

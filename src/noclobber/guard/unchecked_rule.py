@@ -117,7 +117,7 @@ def _place(folder: str) -> str:
     inside = f"{folder}/{LOCK_NAME}"
     if not os.path.lexists(inside):
         return folder
-    from noclobber.lock.status import status_of  # Here: few have such a file.
+    from noclobber.lock.backend import status_of  # Here: few have such a file.
 
     try:
         found = status_of(folder)

@@ -4,8 +4,8 @@ Deliverable locks: one task agent per folder, with leases that cannot get stuck.
 Who holds a lock:
 - `lock` is `DeliverableLock`: a process with threads, signals and forks that holds one; `aio`, for asyncio.
 - `heartbeat` renews while the holder works; `release_at_exit` releases when it ends, whichever way.
-- `locked_write` is a guarded write inside a locked folder; `guard/fence` asks it.
-- `status` looks at locks; `doctor` tries everything for real on one filesystem.
+- `backend` chooses who decides, and asks: a guarded write inside a locked folder, one folder, a whole tree.
+- `doctor` tries everything for real on one filesystem.
 - `limits` are the bounds of what may be asked for; `messages` phrases refusals.
 
 Who decides: `arbiter` is the protocol, and `file_arbiter` its implementation, made of

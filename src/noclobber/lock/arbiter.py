@@ -4,7 +4,7 @@ kept.
 
 Two implementations: `file_arbiter` keeps a lock in a file of the deliverable folder, and
 `postgres.arbiter` in a row that several machines share; `chosen` chooses. Whatever is on this side of it
-(`lock`, `heartbeat`, `locked_write`, `status`, `doctor`, the command line) never reads a lock file, parses
+(`lock`, `heartbeat`, `backend`, `doctor`, the command line) never reads a lock file, parses
 no record, and never compares a lease with its own clock. So a server can decide by its own.
 
 | operation | from | to | refused if |

@@ -16,7 +16,7 @@ import sys
 
 from noclobber.disk import processes  # noqa: F401
 from noclobber.ledger import ledger, observer, tail, verify  # noqa: F401
-from noclobber.lock import lock, status  # noqa: F401
+from noclobber.lock import backend, lock  # noqa: F401
 
 if sys.platform != "linux":  # Where there is no /proc, other ways lead to a process's start.
     import calendar  # noqa: F401

@@ -95,7 +95,7 @@ def _is_live_outside(folder: str, clock: Clock) -> bool:
     finally:
         os.close(descriptor)
     from noclobber.errors import NoclobberError
-    from noclobber.lock.status import status_of
+    from noclobber.lock.backend import status_of
 
     try:
         status = status_of(folder, clock)

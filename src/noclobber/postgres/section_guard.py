@@ -28,8 +28,8 @@ from noclobber.errors import (
     StaleFileError,
 )
 from noclobber.ledger.root import relative
+from noclobber.lock.backend import locked_write
 from noclobber.lock.locked_folder import locked_here
-from noclobber.lock.locked_write import locked_write
 from noclobber.postgres.coordinator import shared_connection
 from noclobber.postgres.sections import CarriedLock, SectionFile, Sections
 from noclobber.postgres.volume import Volume

@@ -158,7 +158,7 @@ def last_events(root: str, troubles: list[str]) -> list[dict[str, Any]]:
 
 
 def _locks(root: str, clock: Clock, troubles: list[str], ledgers: set[str]) -> list[dict[str, Any]]:
-    from noclobber.lock.status import list_locks
+    from noclobber.lock.backend import list_locks
 
     if not is_marked(root) and (os.path.ismount(root) or root == os.path.realpath(os.path.expanduser("~"))):
         troubles.append(f"{root} is no project, and too much is below it to look for locks; give --root")

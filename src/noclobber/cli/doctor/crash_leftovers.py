@@ -271,7 +271,7 @@ def _adopt(root: str, clock: Clock) -> list[Finding]:
 
 def _orphan_locks(root: str, clock: Clock) -> list[Finding]:
     """Report locks whose holder is gone. No fault: the next to acquire takes them over."""
-    from noclobber.lock.status import list_locks
+    from noclobber.lock.backend import list_locks
 
     try:
         orphans = [status for status in list_locks(root, clock) if not status.is_locked]

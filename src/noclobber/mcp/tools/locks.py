@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from noclobber.core.clock import iso8601
 from noclobber.errors import BadRequestError, OutsideWorkspaceError
+from noclobber.lock.backend import status_of
 from noclobber.lock.git_exclude import keep_lock_files_out_of_git
 from noclobber.lock.limits import DEFAULT_LEASE_S, MAX_LEASE_S, MIN_LEASE_S
 from noclobber.lock.lock import DeliverableLock
-from noclobber.lock.status import status_of
 from noclobber.mcp.tools.definition import TEXT, McpAnswer, text_answer, tool
 
 if TYPE_CHECKING:
