@@ -10,13 +10,15 @@ from typing import Any
 
 import pytest
 
-from noclobber.hosts.packages import FORMATS
+from noclobber.hosts.traits import all_with_packages
 from tests.e2e.calls import Act, Edit, Read, after
 from tests.e2e.conftest import driver_or_skip
 from tests.e2e.driver import HostDriver
 from tests.e2e.drivers import DRIVERS
 from tests.e2e.model import ScriptedModel
 from tests.e2e.project import REPOSITORY, Project
+
+FORMATS = all_with_packages()
 
 # Gemini CLI with `--skip-trust`, Copilot CLI with `-p`.
 UNTRUSTING = ("copilot", "gemini")  # Qwen Code then declines every edit by itself, if nobody can be asked.

@@ -13,10 +13,13 @@ import pytest
 from noclobber.cli import main as command_line
 from noclobber.core.findings import Finding
 from noclobber.hook import doctor, dry_event
-from noclobber.hosts import HOSTS, hook_entries, install, installations, loading, packages
+from noclobber.hosts import HOSTS, hook_entries, install, installations, loading
 from noclobber.hosts.hook_entries import hook_file
+from noclobber.hosts.traits import all_with_packages
 from noclobber.shell.level import ShellLevel
 from tests.rigs.hooks import HookRig
+
+FORMATS = all_with_packages()
 
 HOOKED = [host for host in HOSTS if host not in ("cline", "opencode")]  # Plugins are no command lines.
 
@@ -110,7 +113,7 @@ def install_package(host: str, home: Path) -> Path:
     """Write a package, and what the host writes when it installs it; return the file with the hooks."""
     folder = home / ".local/share/noclobber/packages"
     command_line(["install", host, "--as", "plugin"])
-    hooks = folder / host / packages.FORMATS[host].hooks
+    hooks = folder / host / FORMATS[host].hooks
     if host in ("gemini", "qwen"):
         place = home / f".{host}" / "extensions" / "noclobber" / "hooks" / "hooks.json"
     elif host == "codex":
@@ -137,7 +140,7 @@ def install_package(host: str, home: Path) -> Path:
     return place
 
 
-@pytest.mark.parametrize("host", packages.FORMATS)
+@pytest.mark.parametrize("host", FORMATS)
 def test_a_package_is_found_and_so_is_what_is_beside_it(
     host: str, rig: HookRig, root: Path, home: Path
 ) -> None:

@@ -11,9 +11,12 @@ from typing import Any
 import pytest
 
 from noclobber.cli import main as command_line
-from noclobber.hosts import HOSTS, packages
+from noclobber.hosts import HOSTS, packages, traits
 from noclobber.hosts.hook_entries import hook_file
-from noclobber.hosts.recommended import RECOMMENDED
+from noclobber.hosts.traits import all_with_packages
+
+FORMATS = all_with_packages()
+RECOMMENDED = {host: traits.of(host).recommended for host in HOSTS}
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -27,14 +30,14 @@ def files_below(folder: Path) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("portable", [False, True])
-@pytest.mark.parametrize("host", packages.FORMATS)
+@pytest.mark.parametrize("host", FORMATS)
 def test_a_package_has_the_hooks_that_install_writes(host: str, portable: bool, root: Path) -> None:
     """N-install: one source, so a package never checks less than a configuration."""
     ours = hook_file(host, "user", str(root), portable=portable)
     files = packages.contents(host, portable=portable)
-    manifest = json.loads(files[packages.FORMATS[host].manifest])
+    manifest = json.loads(files[FORMATS[host].manifest])
     assert manifest["name"].startswith("noclobber")
-    hooks = files[packages.FORMATS[host].hooks]
+    hooks = files[FORMATS[host].hooks]
     if ours.whole is not None:
         assert hooks == ours.whole
         return
@@ -51,7 +54,7 @@ def test_packages_are_written_once_and_removed_without_a_trace(
     folder = tmp_path / "a folder"
     folder.mkdir()
     (folder / "mine.txt").write_text("mine\n")
-    words = ["install", *packages.FORMATS, "--as", "plugin", "--to", str(folder)]
+    words = ["install", *FORMATS, "--as", "plugin", "--to", str(folder)]
     assert command_line([*words, "--dry-run"]) == 0
     assert list(files_below(folder)) == ["mine.txt"]
 
@@ -63,11 +66,11 @@ def test_packages_are_written_once_and_removed_without_a_trace(
     once = files_below(folder)
     assert {"claude-code/hooks/hooks.json", ".agents/plugins/marketplace.json"} <= set(once)
     for host in ("claude-code", "copilot"):
-        listed = json.loads(once[packages.FORMATS[host].marketplace])["plugins"]
+        listed = json.loads(once[FORMATS[host].marketplace])["plugins"]
         assert [(folder / one["source"]).is_dir() for one in listed] == [True]
 
     assert command_line(words) == 0
-    assert capsys.readouterr().out.count("is up to date") == len(packages.FORMATS)
+    assert capsys.readouterr().out.count("is up to date") == len(FORMATS)
     assert command_line([*words, "--uninstall"]) == 0
     assert files_below(folder) == {"mine.txt": "mine\n"}
     assert os.listdir(folder) == ["mine.txt"]
@@ -97,7 +100,7 @@ def test_every_host_has_a_recommendation_that_can_be_followed(
     """N-install: `install` says which way works best, and why."""
     assert set(RECOMMENDED) == set(HOSTS)
     for host, one in RECOMMENDED.items():
-        assert one.form in ("hooks", "user") or host in packages.FORMATS
+        assert one.form in ("hooks", "user") or host in FORMATS
     command_line(["install", "gemini", "--root", str(root)])
     assert f"`--as plugin` works better. {RECOMMENDED['gemini'].why}" in capsys.readouterr().out
     command_line(["install", "gemini", "opencode", "--user", "--root", str(root)])
@@ -139,5 +142,5 @@ def test_make_packages_writes_all_of_them_for_any_machine(tmp_path: Path) -> Non
     assert words[-2:] == ["--to", "dist/packages"]
     assert command_line([*words[:-1], str(tmp_path)]) == 0
     written = files_below(tmp_path)
-    assert {name.partition("/")[0] for name in written if not name.startswith(".")} == set(packages.FORMATS)
+    assert {name.partition("/")[0] for name in written if not name.startswith(".")} == set(FORMATS)
     assert not [name for name, text in written.items() if str(REPOSITORY) in text or "/bin/python" in text]

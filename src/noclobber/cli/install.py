@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 from noclobber.cli import EXIT_NO, EXIT_OK
 from noclobber.cli.terminal import add_json, print_json, say
 from noclobber.core.project import OPTIONS_NAME, existing_folder, find_project, no_project
-from noclobber.hosts import HOSTS
-from noclobber.hosts.recommended import RECOMMENDED
+from noclobber.hosts import HOSTS, traits
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -178,7 +177,8 @@ def _hooks_of(host: str, project: str, args: Namespace) -> list[dict[str, Any]]:
             keep_private(where, project, is_new=is_new)
         return rows
     if rows[-1]["changed"]:
-        say(f"{host}: {RECOMMENDED[host].advice('user' if args.user else 'hooks')} {_next_step(host)}")
+        advice = traits.of(host).recommended.advice("user" if args.user else "hooks")
+        say(f"{host}: {advice} {_next_step(host)}")
     advice = "" if args.user or is_portable(where) else keep_private(where, project, is_new=is_new)
     if folder := "" if args.portable else temporary_folder():
         advice = f"{advice} noclobber itself is in {folder}: when it is removed, every write is refused."
@@ -252,7 +252,7 @@ def _packages(args: Namespace, hosts: list[str]) -> int:
 
     folder = os.path.abspath(args.to) if args.to else packages.default_folder()
     rows = []
-    for host in hosts if args.host else [host for host in hosts if host in packages.FORMATS]:
+    for host in hosts if args.host else [host for host in hosts if traits.of(host).package is not None]:
         changes = packages.plan(host, folder, portable=args.portable, uninstall=args.uninstall)
         if not args.dry_run:
             packages.carry_out(changes, folder)
@@ -277,7 +277,7 @@ def _packages(args: Namespace, hosts: list[str]) -> int:
         for words in commands:
             say(f"    {shlex.join(words)}")
         if not args.uninstall:
-            say(f"{host}: {RECOMMENDED[host].advice('plugin')}")
+            say(f"{host}: {traits.of(host).recommended.advice('plugin')}")
     if args.json:
         print_json(rows)
     return EXIT_OK

@@ -11,7 +11,8 @@ from noclobber.cli import EXIT_NO, EXIT_OK
 from noclobber.cli.terminal import add_json, print_json
 from noclobber.errors import BadRequestError
 from noclobber.hook.guarded_calls import notes_of
-from noclobber.hosts.launched import HOSTS, LAUNCH, NOTES, environment, words_of
+from noclobber.hosts import traits
+from noclobber.hosts.launched import LAUNCH, NOTES, environment
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -30,7 +31,7 @@ Claude Code and opencode need no such start: noclobber install does it.
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("host", metavar="HOST", help=f"{', '.join(HOSTS)}")
+    parser.add_argument("host", metavar="HOST", help=f"{', '.join(traits.all_to_start())}")
     parser.add_argument("--program", metavar="PATH", help="its program, if that is not on the path")
     add_json(parser)
     parser.usage = "noclobber start [options] HOST [-- WORD …]"
@@ -49,14 +50,15 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     """Become the agent's program."""
-    if args.host not in HOSTS:
+    programs = traits.all_to_start()
+    if args.host not in programs:
         raise BadRequestError(
             "",
-            f"There is no start for {args.host!r}, but for: {', '.join(HOSTS)}. Claude Code's and opencode's"
-            " shells are guarded by `noclobber install`, those of others are watched"
+            f"There is no start for {args.host!r}, but for: {', '.join(programs)}. Claude Code's and"
+            " opencode's shells are guarded by `noclobber install`, those of others are watched"
             " (docs/shell-in-hooks.md).",
         )
-    program = shutil.which(args.program or HOSTS[args.host])
+    program = shutil.which(args.program or programs[args.host])
     added = environment(args.host)
     added[NOTES] = notes_of(args.host, added[LAUNCH])
     if args.json:
@@ -65,10 +67,10 @@ def run(args: Namespace) -> int:
     if program is None:
         raise BadRequestError(
             "",
-            f"{args.program or HOSTS[args.host]} is not a program on the path. Install it, or say where it"
+            f"{args.program or programs[args.host]} is not a program on the path. Install it, or say where it"
             " is: --program PATH.",
         )
     sys.stdout.flush()
     sys.stderr.flush()
-    words = [program, *words_of(args.host), *args.words]
+    words = [program, *traits.of(args.host).words, *args.words]
     return os.execve(program, words, {**os.environ, **added})  # noqa: S606 - it is what was asked for

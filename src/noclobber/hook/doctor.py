@@ -30,9 +30,9 @@ from noclobber.hosts import (
     opencode,
     packages,
     plugin_source,
+    traits,
 )
 from noclobber.hosts.installations import Installation
-from noclobber.hosts.launched import HOSTS
 from noclobber.shell.level import GUARDED, probe
 
 if TYPE_CHECKING:
@@ -94,7 +94,8 @@ def _shell(hosts: list[str], project: str) -> Finding:
     told = [f"guarded in {', '.join(routed)}"] if routed else []
     for host in others:
         told.append(
-            f"watched in {host}" + (f", guarded if `noclobber start {host}` starts it" * (host in HOSTS))
+            f"watched in {host}"
+            + (f", guarded if `noclobber start {host}` starts it" * bool(traits.of(host).program))
         )
     return Finding(name, True, "; ".join(told))
 
@@ -248,7 +249,7 @@ def _program(line: str) -> str:
 def _trust(host: str, found: list[Installation], project: str) -> list[Finding]:
     """Return what the host does not load; that is bad only if nothing else protects the project."""
     name = f"hooks of {host}"
-    obstacles = [(one, loading.untrusted(one, project)) for one in found]
+    obstacles = [(one, traits.of(one.host).untrusted(one, project)) for one in found]
     is_protected = any(obstacle is None for _, obstacle in obstacles)
     findings = [
         Finding(name, is_protected, obstacle.detail, obstacle.remedy) for _, obstacle in obstacles if obstacle

@@ -11,12 +11,11 @@ from __future__ import annotations
 
 import json
 import os
-import pwd
 import shlex
 import subprocess
 import tempfile
 
-from noclobber.hosts import load
+from noclobber.hosts import load, traits
 
 TIMEOUT_S = 30
 SENTINEL = "noclobber's hook did not run"
@@ -24,14 +23,14 @@ SENTINEL = "noclobber's hook did not run"
 
 def trouble_with(host: str, line: str) -> str:
     """Send a dry event through an installed command line; return what is wrong, empty if the hook works."""
-    words = words_of(line)
+    words, about = words_of(line), traits.of(host)
     is_note = words[-1:] not in (["check"], ["shell"], ["auto"])
     with tempfile.TemporaryDirectory(prefix="noclobber-dry-") as scratch:
         event = {"cwd": scratch} if is_note else {**load(host).CHECK_EVENT, "cwd": scratch}
         try:
             done = subprocess.run(
                 # A note that does not run says what a note that runs says: nothing. So it is given a word.
-                [*shell_of(host), with_sentinel(line) if is_note else line],
+                [*about.hook_shell, with_sentinel(line) if is_note else line],
                 input=json.dumps(event),
                 capture_output=True,
                 text=True,
@@ -40,7 +39,7 @@ def trouble_with(host: str, line: str) -> str:
                 # Nothing is to stay behind in the scratch folder.
                 env={
                     **os.environ,
-                    **environment(host, scratch),
+                    **{name: text.format(folder=scratch) for name, text in about.hook_variables.items()},
                     "XDG_RUNTIME_DIR": scratch,
                     "NOCLOBBER_STANDBY": "off",
                 },
@@ -57,29 +56,6 @@ def trouble_with(host: str, line: str) -> str:
     if is_note or _is_refusal_by_the_hook(done.stdout, words):
         return ""
     return why if said else f"it did not refuse a call that cannot be checked, and said {done.stdout[:200]!r}"
-
-
-def shell_of(host: str) -> list[str]:
-    """Return the shell by which a host runs its hooks, as seen in real runs."""
-    if host in ("gemini", "qwen", "copilot"):
-        return ["bash", "-c"]
-    if host == "codex":  # The user's login shell, whatever $SHELL says.
-        try:
-            return [pwd.getpwuid(os.getuid()).pw_shell or "/bin/sh", "-c"]
-        except KeyError:
-            return ["/bin/sh", "-c"]
-    return ["/bin/sh", "-c"]
-
-
-def environment(host: str, folder: str) -> dict[str, str]:
-    """Return the variables that a host sets for its hooks, as seen in real runs."""
-    named = {"CLAUDE_PROJECT_DIR": folder}
-    return {
-        "claude-code": {"CLAUDECODE": "1", **named},
-        "gemini": {"GEMINI_PROJECT_DIR": folder, "GEMINI_CWD": folder, "GEMINI_SESSION_ID": "dry", **named},
-        "qwen": {"QWEN_CODE_CLI": "1", "QWEN_PROJECT_DIR": folder, "GEMINI_PROJECT_DIR": folder, **named},
-        "copilot": {"COPILOT_CLI": "1"},
-    }.get(host, {})
 
 
 def with_sentinel(line: str) -> str:

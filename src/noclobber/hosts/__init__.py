@@ -14,9 +14,10 @@ A new host is a new file with these names, and a line in `HOSTS`:
 | `CHECK_EVENT` | the members of a payload that asks before a tool call |
 | `TRACES` | files and folders that show that the host is used, in a project or (with a dot) at home |
 | `hooks(base, scope, portable)` | where the host's hooks are configured, and our hooks there |
+| `traits()` | what else differs: how it is best installed, its packages, trust, its shell (`traits`) |
 
-The first three are pure functions, and run in every hook call. `hooks` runs only in `install` and `doctor`
-and imports what it needs by itself.
+The first three are pure functions, and run in every hook call. `hooks` and `traits` run only in `install`,
+`start` and `doctor`, and import what they need by themselves.
 
 Unknown fields are ignored, so that later versions of a host still work. A field that is needed and cannot be
 read is put into `Event.trouble`; `hook/main` then refuses a write, and lets everything else go ahead.
@@ -25,8 +26,7 @@ read is put into `Event.trouble`; `hook/main` then refuses a write, and lets eve
 `command_line` the command in it, which answers for a hook that does not run.
 `install` adds our hooks to a configuration and removes them, and `before_install` remembers what was there;
 `json_edit` changes JSON text without reformatting it. `packages` makes plugins and extensions of the same
-hooks, and `recommended` says which way suits which host. `installations` finds what is installed,
-and `loading` what keeps a host from using it.
+hooks. `installations` finds what is installed, and `loading` what keeps a host from using it.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from noclobber.errors import NoclobberError
     from noclobber.hosts.event import Answer, Event
     from noclobber.hosts.hook_entries import ConfigFile
+    from noclobber.hosts.traits import Traits
 
 
 class Host(Protocol):
@@ -63,6 +64,9 @@ class Host(Protocol):
 
     def hooks(self, base: str, scope: str, portable: bool) -> ConfigFile:
         """Return where the host's hooks are configured, and our hooks there."""
+
+    def traits(self) -> Traits:
+        """Return what else differs."""
 
 
 HOSTS = {

@@ -7,6 +7,7 @@ A deny is JSON on stdout with exit 0; the model gets the reason as the tool's er
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 from noclobber.core.actions import Action, CallResult, Shown
@@ -35,6 +36,7 @@ from noclobber.hosts.event import (
 if TYPE_CHECKING:
     from noclobber.errors import NoclobberError
     from noclobber.hosts.hook_entries import ConfigFile
+    from noclobber.hosts.traits import Traits
 
 CHECK_EVENT = {"hook_event_name": "PreToolUse"}
 READ_TOOL = "Read"
@@ -243,3 +245,46 @@ def hooks(base: str, scope: str, portable: bool) -> ConfigFile:
     old = (HookMember("env", shell_prefix.OLD_VARIABLE, None),)
     name = "settings.json" if portable or scope == "user" else "settings.local.json"
     return ConfigFile("claude-code", f"{base}/.claude/{name}", entries, members=old)
+
+
+def traits() -> Traits:
+    """Return what else differs."""
+    from noclobber.hosts.traits import SIGNED, Package, Recommendation, Traits
+
+    return Traits(
+        Recommendation(
+            "hooks",
+            "This file is yours alone, and git leaves it out; `--portable` uses the one that a team shares.",
+        ),
+        os.path.expanduser("~/.claude"),
+        Package(
+            ".claude-plugin/plugin.json",
+            "hooks/hooks.json",
+            ("claude plugin marketplace add {folder}", "claude plugin install noclobber@noclobber"),
+            ("claude plugin uninstall noclobber@noclobber", "claude plugin marketplace remove noclobber"),
+            SIGNED,
+            ".claude-plugin/marketplace.json",
+        ),
+        _installed_packages,
+        managed=(
+            "/etc/claude-code/managed-settings.json",
+            "/Library/Application Support/ClaudeCode/managed-settings.json",
+        ),
+        hook_variables={"CLAUDECODE": "1", "CLAUDE_PROJECT_DIR": "{folder}"},
+    )
+
+
+def _installed_packages(home: str, project: str) -> list[str]:
+    from noclobber.hosts.installations import is_enabled, read_json
+
+    if not is_enabled([f"{home}/settings.json", f"{project}/.claude/settings.json"]):
+        return []
+    listed = read_json(f"{home}/plugins/installed_plugins.json")
+    plugins = listed.get("plugins") if isinstance(listed, dict) else None
+    return [
+        f"{one['installPath']}/hooks/hooks.json"
+        for name, places in (plugins.items() if isinstance(plugins, dict) else ())
+        if name.startswith("noclobber@") and isinstance(places, list)
+        for one in places
+        if isinstance(one, dict) and isinstance(one.get("installPath"), str)
+    ]

@@ -8,6 +8,7 @@ reason as the tool's error. What the plugin sends has the members of opencode's:
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 from noclobber.core.actions import Action
@@ -27,6 +28,7 @@ from noclobber.shell import recognise
 
 if TYPE_CHECKING:
     from noclobber.hosts.hook_entries import ConfigFile
+    from noclobber.hosts.traits import Traits
 
 __all__ = ["CHECK_EVENT", "READ_TOOL", "TRACES", "hooks", "phrase", "read", "rewrite", "tell", "warn"]
 
@@ -145,4 +147,18 @@ def hooks(base: str, scope: str, portable: bool) -> ConfigFile:
 
     return ConfigFile(
         "cline", f"{base}/.cline/plugins/noclobber.js", whole=source("cline", portable=portable)
+    )
+
+
+def traits() -> Traits:
+    """Return what else differs."""
+    from noclobber.hosts.traits import Recommendation, Traits
+
+    # It gives a plugin 4 seconds to load, and then works without it and says nothing.
+    patience = "CLINE_PLUGIN_IMPORT_TIMEOUT_MS"
+    return Traits(
+        Recommendation("hooks", "It is one file, a plugin of Cline's; its hook files can only end a run."),
+        os.path.expanduser("~/.cline"),
+        program="cline",
+        variables={patience: os.environ.get(patience) or "60000"},
     )

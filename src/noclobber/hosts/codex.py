@@ -7,6 +7,7 @@ run through the shell (`apply_patch <<EOF`) arrives as `Bash`, and no event foll
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 from noclobber.core.actions import Action
@@ -18,6 +19,7 @@ from noclobber.text import apply_patch
 
 if TYPE_CHECKING:
     from noclobber.hosts.hook_entries import ConfigFile
+    from noclobber.hosts.traits import Traits
 
 __all__ = ["CHECK_EVENT", "READ_TOOL", "TRACES", "hooks", "phrase", "read", "rewrite", "tell", "warn"]
 
@@ -98,3 +100,43 @@ def hooks(base: str, scope: str, portable: bool) -> ConfigFile:
         *notes(("SessionEnd",), note, timeout=3),  # Codex allows no more, and warns about more at each start.
     )
     return ConfigFile("codex", f"{home}/hooks.json", entries)
+
+
+def traits() -> Traits:
+    """Return what else differs."""
+    import pwd
+
+    from noclobber.hosts.loading import untrusted_by_codex
+    from noclobber.hosts.traits import SIGNED, Package, Recommendation, Traits
+
+    try:  # The user's login shell, whatever $SHELL says.
+        shell = pwd.getpwuid(os.getuid()).pw_shell or "/bin/sh"
+    except KeyError:
+        shell = "/bin/sh"
+    policy = {"installation": "AVAILABLE", "authentication": "ON_INSTALL"}
+    return Traits(
+        Recommendation(
+            "plugin",
+            "Codex asks once, for all projects, whether to trust the hooks; otherwise it asks in each "
+            "project.",
+        ),
+        os.environ.get("CODEX_HOME") or os.path.expanduser("~/.codex"),
+        Package(
+            ".codex-plugin/plugin.json",
+            "hooks/hooks.json",
+            ("codex plugin marketplace add {folder}", "codex plugin add noclobber@noclobber"),
+            ("codex plugin remove noclobber@noclobber", "codex plugin marketplace remove noclobber"),
+            SIGNED,
+            ".agents/plugins/marketplace.json",
+            {"source": {"source": "local", "path": "./codex"}, "policy": policy, "category": "Coding"},
+        ),
+        _installed_packages,
+        untrusted_by_codex,
+        hook_shell=(shell, "-c"),
+    )
+
+
+def _installed_packages(home: str, project: str) -> list[str]:
+    import glob
+
+    return sorted(glob.glob(f"{glob.escape(home)}/plugins/cache/*/noclobber/*/hooks/hooks.json"))

@@ -7,6 +7,7 @@ to be one. Its own payloads name no event: what is in them tells. There is no ca
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 from noclobber.core.actions import Action, CallResult
@@ -33,6 +34,7 @@ from noclobber.shell import recognise
 if TYPE_CHECKING:
     from noclobber.errors import NoclobberError
     from noclobber.hosts.hook_entries import ConfigFile
+    from noclobber.hosts.traits import Traits
 
 __all__ = ["CHECK_EVENT", "READ_TOOL", "TRACES", "hooks", "phrase", "read", "rewrite", "tell", "warn"]
 
@@ -226,3 +228,46 @@ def _if_lock_file(line: str) -> str:
     """Ask only about a read that may be of a lock file. Others go ahead within some milliseconds."""
     begin = 'noclobber_event=$(cat); case "$noclobber_event" in *.lock*) printf %s "$noclobber_event" | '
     return f"{begin}{line};; esac"
+
+
+def traits() -> Traits:
+    """Return what else differs."""
+    from noclobber.hosts.loading import untrusted_by_copilot
+    from noclobber.hosts.traits import SIGNED, Package, Recommendation, Traits
+
+    return Traits(
+        Recommendation(
+            "plugin",
+            "Hooks in a project do not run in a folder that was not trusted, for example with `-p`.",
+        ),
+        os.environ.get("COPILOT_HOME") or os.path.expanduser("~/.copilot"),
+        Package(
+            "plugin.json",
+            "hooks.json",
+            ("copilot plugin marketplace add {folder}", "copilot plugin install noclobber@noclobber"),
+            ("copilot plugin uninstall noclobber@noclobber", "copilot plugin marketplace remove noclobber"),
+            {**SIGNED, "hooks": "hooks.json"},
+            ".github/plugin/marketplace.json",
+        ),
+        _installed_packages,
+        untrusted_by_copilot,
+        hook_shell=("bash", "-c"),
+        hook_variables={"COPILOT_CLI": "1"},
+        program="copilot",
+        words=("--bash-env", "on"),  # It takes BASH_ENV away unless it is told not to.
+    )
+
+
+def _installed_packages(home: str, project: str) -> list[str]:
+    import glob
+
+    from noclobber.hosts.installations import is_enabled, read_json
+
+    settings = f"{home}/settings.json"
+    if not is_enabled([settings]):
+        return []
+    copied = glob.glob(f"{glob.escape(home)}/installed-plugins/**/hooks.json", recursive=True)
+    known = (read_json(settings) or {}).get("extraKnownMarketplaces", {})
+    source = known.get("noclobber", {}).get("source", {}) if isinstance(known, dict) else {}
+    live = [f"{source['path']}/copilot/hooks.json"] if isinstance(source.get("path"), str) else []
+    return [*live, *sorted(copied)]

@@ -7,6 +7,7 @@ one is for the user, the other for the model.
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 from noclobber.core.actions import Action
@@ -29,6 +30,7 @@ from noclobber.shell import recognise
 if TYPE_CHECKING:
     from noclobber.errors import NoclobberError
     from noclobber.hosts.hook_entries import ConfigFile
+    from noclobber.hosts.traits import Traits
 
 CHECK_EVENT = {"hook_event_name": "preToolUse"}
 READ_TOOL = "Read"
@@ -152,3 +154,10 @@ def hooks(base: str, scope: str, portable: bool) -> ConfigFile:
         ),
     )
     return ConfigFile("cursor", f"{base}/.cursor/hooks.json", entries, preamble=(("version", 1),))
+
+
+def traits() -> Traits:
+    """Return what else differs."""
+    from noclobber.hosts.traits import Recommendation, Traits
+
+    return Traits(Recommendation("hooks", "There is no other way."), os.path.expanduser("~/.cursor"))

@@ -25,6 +25,7 @@ from noclobber.hosts.event import (
 if TYPE_CHECKING:
     from noclobber.errors import NoclobberError
     from noclobber.hosts.hook_entries import ConfigFile
+    from noclobber.hosts.traits import Traits
 
 CHECK_EVENT = {"hook_event_name": "BeforeTool"}
 READ_TOOL = "read_file"
@@ -131,3 +132,19 @@ def hooks(base: str, scope: str, portable: bool) -> ConfigFile:
         *notes(("SessionStart", "BeforeAgent", "AfterAgent", "SessionEnd"), note, **about_note),
     )
     return ConfigFile("gemini", f"{base}/.gemini/settings.json", entries)
+
+
+def traits() -> Traits:
+    """Return what else differs."""
+    from noclobber.hosts.traits import Recommendation
+
+    names = ("GEMINI_PROJECT_DIR", "GEMINI_CWD", "CLAUDE_PROJECT_DIR")
+    return qwen.traits_of_an_extension(
+        "gemini",
+        Recommendation(
+            "plugin",
+            "Hooks in a project do not run in a folder that was not trusted, for example with "
+            "`--skip-trust`.",
+        ),
+        {"GEMINI_SESSION_ID": "dry", **dict.fromkeys(names, "{folder}")},
+    )

@@ -8,13 +8,12 @@ says why the file cannot be read.
 from __future__ import annotations
 
 import errno
-import glob
 import os
 import stat
 from typing import Any, NamedTuple
 
 from noclobber.errors import NoclobberError
-from noclobber.hosts import json_edit
+from noclobber.hosts import json_edit, traits
 from noclobber.hosts.hook_entries import HookEntry, hook_file, is_ours
 from noclobber.hosts.plugin_source import MARK
 
@@ -61,7 +60,8 @@ def find(host: str, project: str) -> list[Installation]:
             found.append(Installation(host, form, path, entries))
     if host == "claude-code" and (entries := entries_in(f"{project}/.claude/settings.json")):
         found.append(Installation(host, "project", f"{project}/.claude/settings.json", entries))
-    for path in _packages(host, project):
+    about = traits.of(host)
+    for path in about.installed_packages(about.home, project):
         entries = entries_in(path)
         if entries or (host == "opencode" and os.path.exists(path)):
             found.append(Installation(host, "plugin", path, entries))
@@ -97,64 +97,7 @@ def read(path: str) -> str | None:
         return None
 
 
-def home_of(host: str) -> str:
-    """Return the folder in which a host keeps what belongs to the user."""
-    home = os.path.expanduser("~")
-    if host == "codex":
-        return os.environ.get("CODEX_HOME", f"{home}/.codex")
-    if host == "copilot":
-        return os.environ.get("COPILOT_HOME", f"{home}/.copilot")
-    folders = {"claude-code": ".claude", "opencode": ".config/opencode", "cursor": ".cursor"}
-    return f"{home}/{folders.get(host, f'.{host}')}"
-
-
-# -- packages --------------------------------------------------------------------------------------------
-
-
-def _packages(host: str, project: str) -> list[str]:
-    """Return the files with hooks of installed packages, as each host records them; see `packages`."""
-    home = home_of(host)
-    if host in ("gemini", "qwen"):
-        linked = read_json(f"{home}/extensions/noclobber/.{host}-extension-install.json")
-        source = linked.get("source") if isinstance(linked, dict) and linked.get("type") == "link" else None
-        folder = source if isinstance(source, str) else f"{home}/extensions/noclobber"
-        return [f"{folder}/hooks/hooks.json"]
-    if host == "claude-code":
-        if not _is_enabled([f"{home}/settings.json", f"{project}/.claude/settings.json"]):
-            return []
-        listed = read_json(f"{home}/plugins/installed_plugins.json")
-        plugins = listed.get("plugins") if isinstance(listed, dict) else None
-        return [
-            f"{one['installPath']}/hooks/hooks.json"
-            for name, places in (plugins.items() if isinstance(plugins, dict) else ())
-            if name.startswith("noclobber@") and isinstance(places, list)
-            for one in places
-            if isinstance(one, dict) and isinstance(one.get("installPath"), str)
-        ]
-    if host == "codex":
-        return sorted(glob.glob(f"{glob.escape(home)}/plugins/cache/*/noclobber/*/hooks/hooks.json"))
-    if host == "copilot":
-        settings = f"{home}/settings.json"
-        if not _is_enabled([settings]):
-            return []
-        copied = glob.glob(f"{glob.escape(home)}/installed-plugins/**/hooks.json", recursive=True)
-        known = (read_json(settings) or {}).get("extraKnownMarketplaces", {})
-        source = known.get("noclobber", {}).get("source", {}) if isinstance(known, dict) else {}
-        live = [f"{source['path']}/copilot/hooks.json"] if isinstance(source.get("path"), str) else []
-        return [*live, *sorted(copied)]
-    if host == "opencode":
-        found = []
-        for path in (f"{home}/opencode.json", f"{home}/opencode.jsonc", f"{project}/opencode.json"):
-            value = read_json(path)
-            listed = value.get("plugin") if isinstance(value, dict) else None
-            for one in listed if isinstance(listed, list) else ():
-                if isinstance(one, str) and one.startswith("file://") and "noclobber" in one:
-                    found.append(f"{one.removeprefix('file://')}/noclobber.js")
-        return found
-    return []
-
-
-def _is_enabled(settings: list[str]) -> bool:
+def is_enabled(settings: list[str]) -> bool:
     """True if one of some settings switches our plugin on."""
     for path in settings:
         value = read_json(path)

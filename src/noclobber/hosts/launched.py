@@ -15,20 +15,19 @@ from __future__ import annotations
 import os
 import sys
 
-HOSTS = {"cline": "cline", "copilot": "copilot", "gemini": "gemini", "qwen": "qwen"}
-"""Each with the name of its program."""
 MARK = "NOCLOBBER_SHELL_"
 LAUNCH = f"{MARK}LAUNCH"
 NOTES = f"{MARK}NOTES"
 """How the paths of the notes of this start begin: without one, no shell needs to come to us."""
-_WORDS = {"copilot": ("--bash-env", "on")}  # It takes BASH_ENV away unless it is told not to.
 
 
 def environment(host: str) -> dict[str, str]:
     """Return what has to be in a host's environment."""
+    from noclobber.hosts import traits
+
     package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     return {
-        **_waiting_for_the_plugin(host),
+        **traits.of(host).variables,
         "BASH_ENV": f"{package}/hosts/shell_env/bash_env.sh",
         f"{MARK}BASH_ENV": os.environ.get("BASH_ENV", ""),
         f"{MARK}PYTHON": os.path.realpath(sys.executable),
@@ -39,17 +38,6 @@ def environment(host: str) -> dict[str, str]:
         # afar, and read ~/.bashrc instead.
         "SHLVL": os.environ.get("SHLVL", "").lstrip("0") or "1",
     }
-
-
-def _waiting_for_the_plugin(host: str) -> dict[str, str]:
-    """Cline gives a plugin 4 seconds to load, and then works without it and says nothing."""
-    patience = "CLINE_PLUGIN_IMPORT_TIMEOUT_MS"
-    return {patience: os.environ.get(patience) or "60000"} if host == "cline" else {}
-
-
-def words_of(host: str) -> tuple[str, ...]:
-    """Return what a host has to be told on its command line."""
-    return _WORDS.get(host, ())
 
 
 def launch_of(host: str) -> str:

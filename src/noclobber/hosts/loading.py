@@ -12,16 +12,13 @@ import os
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from noclobber.hosts import traits
 from noclobber.hosts.hook_entries import hook_file
-from noclobber.hosts.installations import home_of, read, read_json, read_plain
+from noclobber.hosts.installations import read, read_json, read_plain
 
 if TYPE_CHECKING:
     from noclobber.hosts.installations import Installation
 
-MANAGED_BY_CLAUDE = (
-    "/etc/claude-code/managed-settings.json",
-    "/Library/Application Support/ClaudeCode/managed-settings.json",
-)
 SESSION_END_MOST_S = 3  # Codex shortens a longer time, before it computes the hash that is trusted.
 
 
@@ -54,19 +51,6 @@ def switched_off(host: str, project: str) -> NotLoaded | None:
     return None
 
 
-def untrusted(one: Installation, project: str) -> NotLoaded | None:
-    """Return why a host skips an installation that nobody has trusted."""
-    if one.host == "codex":
-        return _untrusted_by_codex(one, project)
-    if one.form != "project":
-        return None  # What is the user's own is loaded everywhere.
-    if one.host in ("gemini", "qwen"):
-        return _untrusted_by_gemini(one.host, project)
-    if one.host == "copilot":
-        return _untrusted_by_copilot(project)
-    return None
-
-
 # -- switches --------------------------------------------------------------------------------------------
 
 # As a settings file spells it, in JSON or TOML.
@@ -81,12 +65,11 @@ _OFF = re.compile(
 
 def _settings(host: str, project: str) -> list[str]:
     files = [hook_file(host, scope, project).path for scope in ("project", "user")]
-    folders = [os.path.dirname(path) for path in files] + [home_of(host)]
+    about = traits.of(host)
+    folders = [os.path.dirname(path) for path in files] + [about.home]
     names = ("settings.json", "settings.local.json", "config.toml", "config.json")
     files += [f"{folder}/{name}" for folder in folders for name in names]
-    if host == "claude-code":
-        files += MANAGED_BY_CLAUDE
-    return list(dict.fromkeys(files))
+    return list(dict.fromkeys((*files, *about.managed)))
 
 
 def _disabled_by_name(value: Any) -> str | None:
@@ -103,9 +86,11 @@ def _disabled_by_name(value: Any) -> str | None:
 # -- trust -----------------------------------------------------------------------------------------------
 
 
-def _untrusted_by_gemini(host: str, project: str) -> NotLoaded | None:
+def untrusted_by_gemini(one: Installation, project: str) -> NotLoaded | None:
     """Gemini CLI and Qwen Code: folders that the user was asked about, the nearest answer counts."""
-    home = home_of(host)
+    if one.form != "project":
+        return None  # What is the user's own is loaded everywhere.
+    host, home = one.host, traits.of(one.host).home
     settings = read_json(f"{home}/settings.json")
     for key in ("security", "folderTrust", "enabled"):
         settings = settings.get(key) if isinstance(settings, dict) else None
@@ -131,8 +116,11 @@ def _untrusted_by_gemini(host: str, project: str) -> NotLoaded | None:
     )
 
 
-def _untrusted_by_copilot(project: str) -> NotLoaded | None:
-    home = home_of("copilot")
+def untrusted_by_copilot(one: Installation, project: str) -> NotLoaded | None:
+    """Copilot CLI: folders that the user has trusted, and what is below them."""
+    if one.form != "project":
+        return None
+    home = traits.of(one.host).home
     trusted: list[Any] = []
     for name in ("config.json", "settings.json"):
         value = read_json(f"{home}/{name}")
@@ -152,11 +140,11 @@ def _is_within(path: str, folder: str) -> bool:
     return path == folder or path.startswith(f"{folder.rstrip('/')}/")
 
 
-def _untrusted_by_codex(one: Installation, project: str) -> NotLoaded | None:
+def untrusted_by_codex(one: Installation, project: str) -> NotLoaded | None:
     """Codex runs a hook only if its configuration has the hash of exactly this hook."""
     import tomllib
 
-    home = home_of("codex")
+    home = traits.of(one.host).home
     remedy = "Start codex in this project, and trust the hooks when it asks (or /hooks)."
     try:
         value: Any = tomllib.loads(read_plain(f"{home}/config.toml").decode())

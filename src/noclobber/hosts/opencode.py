@@ -7,6 +7,7 @@ The message that is thrown reaches the model word for word. What the plugin send
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 from noclobber.core.actions import Action
@@ -35,6 +36,7 @@ from noclobber.text import apply_patch
 if TYPE_CHECKING:
     from noclobber.errors import NoclobberError
     from noclobber.hosts.hook_entries import ConfigFile
+    from noclobber.hosts.traits import Traits
 
 CHECK_EVENT = {"ev": "before"}
 READ_TOOL = "read"
@@ -201,3 +203,37 @@ def hooks(base: str, scope: str, portable: bool) -> ConfigFile:
 
     folder = f"{base}/.config/opencode" if scope == "user" else f"{base}/.opencode"
     return ConfigFile("opencode", f"{folder}/plugin/noclobber.js", whole=source(portable=portable))
+
+
+def traits() -> Traits:
+    """Return what else differs."""
+    from noclobber.hosts.traits import Package, Recommendation, Traits
+
+    return Traits(
+        Recommendation(
+            "user",
+            "It is one file. With `--user` opencode has no second folder to prepare at its first start.",
+        ),
+        os.path.expanduser("~/.config/opencode"),
+        Package(
+            "package.json",
+            "noclobber.js",
+            ("opencode plugin --global file://{package}",),
+            (),  # It has no such command: the line in its configuration is deleted by hand.
+            {"name": "noclobber-opencode", "type": "module", "main": "./noclobber.js"},
+        ),
+        _installed_packages,
+    )
+
+
+def _installed_packages(home: str, project: str) -> list[str]:
+    from noclobber.hosts.installations import read_json
+
+    found = []
+    for file in (f"{home}/opencode.json", f"{home}/opencode.jsonc", f"{project}/opencode.json"):
+        value = read_json(file)
+        listed = value.get("plugin") if isinstance(value, dict) else None
+        for one in listed if isinstance(listed, list) else ():
+            if isinstance(one, str) and one.startswith("file://") and "noclobber" in one:
+                found.append(f"{one.removeprefix('file://')}/noclobber.js")
+    return found

@@ -23,17 +23,19 @@ from __future__ import annotations
 import json
 import os
 import shlex
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import noclobber
 from noclobber.errors import BadRequestError, RefusalError
-from noclobber.hosts import command_line, load
+from noclobber.hosts import command_line, load, traits
 from noclobber.hosts.install import ConfigChange, read_text, remove_empty_folders, write
+from noclobber.hosts.traits import NAME, SIGNED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-NAME = "noclobber"
+    from noclobber.hosts.traits import Package
+
 READ_ME = """\
 # noclobber for {host}
 
@@ -45,33 +47,9 @@ The hooks in this package run `{command}`. {needs} `noclobber doctor` says wheth
 `noclobber install {host} --as plugin`; run that again after an upgrade of noclobber.
 """
 DESCRIPTION = "Refuses a write to a file that has changed since the agent read it."
-AUTHOR = "noclobber contributors"
-HOME_PAGE = "https://github.com/noclobber/noclobber"
 
 
 BY_HAND = "delete the line that names noclobber from `plugin` in its configuration."
-
-
-class PackageFormat(NamedTuple):
-    """How a host wants its packages."""
-
-    manifest: str
-    hooks: str
-    marketplace: str = ""
-
-
-FORMATS = {
-    "claude-code": PackageFormat(
-        ".claude-plugin/plugin.json", "hooks/hooks.json", ".claude-plugin/marketplace.json"
-    ),
-    "codex": PackageFormat(
-        ".codex-plugin/plugin.json", "hooks/hooks.json", ".agents/plugins/marketplace.json"
-    ),
-    "copilot": PackageFormat("plugin.json", "hooks.json", ".github/plugin/marketplace.json"),
-    "gemini": PackageFormat("gemini-extension.json", "hooks/hooks.json"),
-    "opencode": PackageFormat("package.json", "noclobber.js"),
-    "qwen": PackageFormat("qwen-extension.json", "hooks/hooks.json"),
-}
 
 
 def default_folder() -> str:
@@ -84,86 +62,53 @@ def default_folder() -> str:
 
 def contents(host: str, *, portable: bool) -> dict[str, str]:
     """Return the files of a host's package: name below the package's folder, and text."""
-    if host not in FORMATS:
-        raise BadRequestError(
-            "", f"{host} has no packages that hooks can be in. Use `noclobber install {host}`."
-        )
-    kind = FORMATS[host]
+    kind = _kind(host)
     ours = load(host).hooks("", "user", portable)
     command = shlex.join(command_line.hook_words(host, "check", portable=portable))
     needs = "It must be on the PATH." if portable else "These paths are those of one machine."
     read_me = {"README.md": READ_ME.format(host=host, command=command, needs=needs)}
-    manifest = {"name": NAME, "version": noclobber.__version__, "description": DESCRIPTION}
-    if host == "opencode":
-        manifest = {**manifest, "name": "noclobber-opencode", "type": "module", "main": f"./{kind.hooks}"}
-        return {kind.manifest: _spelled(manifest), kind.hooks: ours.whole or "", **read_me}
-    about: dict[str, Any] = dict(manifest)
-    if host in ("claude-code", "codex", "copilot"):
-        about |= {"author": {"name": AUTHOR}, "homepage": HOME_PAGE, "license": "Apache-2.0"}
-    if host == "copilot":
-        about["hooks"] = kind.hooks
-    events: dict[str, list[Any]] = {}
-    for entry in ours.entries:
-        events.setdefault(entry.event, []).append(entry.value)
-    hooks = _spelled({**dict(ours.preamble), "hooks": events})
+    about = {"name": NAME, "version": noclobber.__version__, "description": DESCRIPTION, **kind.about}
+    hooks = ours.whole
+    if hooks is None:
+        events: dict[str, list[Any]] = {}
+        for entry in ours.entries:
+            events.setdefault(entry.event, []).append(entry.value)
+        hooks = _spelled({**dict(ours.preamble), "hooks": events})
     return {kind.manifest: _spelled(about), kind.hooks: hooks, **read_me}
+
+
+def _kind(host: str) -> Package:
+    kind = traits.of(host).package
+    if kind is None:
+        raise BadRequestError(
+            "", f"{host} has no packages that hooks can be in. Use `noclobber install {host}`."
+        )
+    return kind
 
 
 def marketplace(host: str) -> dict[str, str]:
     """Return the file that lists the package, for a host that installs from such a list; empty for others."""
-    where = FORMATS[host].marketplace
-    if not where:
+    kind = _kind(host)
+    if not kind.marketplace:
         return {}
-    if host == "codex":
-        policy = {"installation": "AVAILABLE", "authentication": "ON_INSTALL"}
-        listed = {"name": NAME, "source": {"source": "local", "path": f"./{host}"}, "policy": policy}
-        return {where: _spelled({"name": NAME, "plugins": [{**listed, "category": "Coding"}]})}
-    plugin = {"name": NAME, "source": f"./{host}", "description": DESCRIPTION}
-    about = {"name": NAME, "owner": {"name": AUTHOR}, "metadata": {"description": DESCRIPTION}}
-    return {where: _spelled({**about, "plugins": [plugin]})}
+    if kind.listing:
+        listed: dict[str, Any] = {"name": NAME, "plugins": [{"name": NAME, **kind.listing}]}
+    else:
+        plugin = {"name": NAME, "source": f"./{host}", "description": DESCRIPTION}
+        about = {"name": NAME, "owner": SIGNED["author"], "metadata": {"description": DESCRIPTION}}
+        listed = {**about, "plugins": [plugin]}
+    return {kind.marketplace: _spelled(listed)}
 
 
 def steps(host: str, folder: str) -> list[list[str]]:
     """Return the host's own commands that install a package from a folder."""
-    package = f"{folder}/{host}"
-    return {
-        "claude-code": [
-            ["claude", "plugin", "marketplace", "add", folder],
-            ["claude", "plugin", "install", f"{NAME}@{NAME}"],
-        ],
-        "codex": [
-            ["codex", "plugin", "marketplace", "add", folder],
-            ["codex", "plugin", "add", f"{NAME}@{NAME}"],
-        ],
-        "copilot": [
-            ["copilot", "plugin", "marketplace", "add", folder],
-            ["copilot", "plugin", "install", f"{NAME}@{NAME}"],
-        ],
-        "gemini": [["gemini", "extensions", "install", "--consent", package]],
-        "opencode": [["opencode", "plugin", "--global", f"file://{package}"]],
-        "qwen": [["qwen", "extensions", "install", "--consent", package]],
-    }[host]
+    where = {"folder": folder, "package": f"{folder}/{host}"}
+    return [[word.format(**where) for word in line.split()] for line in _kind(host).add]
 
 
 def steps_back(host: str) -> list[list[str]]:
     """Return the host's own commands that remove an installed package."""
-    return {
-        "claude-code": [
-            ["claude", "plugin", "uninstall", f"{NAME}@{NAME}"],
-            ["claude", "plugin", "marketplace", "remove", NAME],
-        ],
-        "codex": [
-            ["codex", "plugin", "remove", f"{NAME}@{NAME}"],
-            ["codex", "plugin", "marketplace", "remove", NAME],
-        ],
-        "copilot": [
-            ["copilot", "plugin", "uninstall", f"{NAME}@{NAME}"],
-            ["copilot", "plugin", "marketplace", "remove", NAME],
-        ],
-        "gemini": [["gemini", "extensions", "uninstall", NAME]],
-        "opencode": [],  # It has no such command: the line in its configuration is deleted by hand.
-        "qwen": [["qwen", "extensions", "uninstall", NAME]],
-    }[host]
+    return [line.split() for line in _kind(host).remove]
 
 
 def plan(host: str, folder: str, *, portable: bool, uninstall: bool = False) -> list[ConfigChange]:

@@ -6,6 +6,7 @@ Qwen Code: Claude's events and answers, Gemini's tool names, and `edit`.
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 from noclobber.core.actions import Action
@@ -27,6 +28,7 @@ from noclobber.shell import recognise
 
 if TYPE_CHECKING:
     from noclobber.hosts.hook_entries import ConfigFile
+    from noclobber.hosts.traits import Recommendation, Traits
 
 __all__ = ["CHECK_EVENT", "READ_TOOL", "TRACES", "hooks", "phrase", "read", "rewrite", "tell", "warn"]
 
@@ -161,3 +163,45 @@ def hooks(base: str, scope: str, portable: bool) -> ConfigFile:
         *notes(claude_code.EVENTS, note),
     )
     return ConfigFile("qwen", f"{base}/.qwen/settings.json", entries)
+
+
+def traits() -> Traits:
+    """Return what else differs."""
+    from noclobber.hosts.traits import Recommendation
+
+    names = ("QWEN_PROJECT_DIR", "GEMINI_PROJECT_DIR", "CLAUDE_PROJECT_DIR")
+    return traits_of_an_extension(
+        "qwen",
+        Recommendation("plugin", "Hooks in a project do not run in a folder that was not trusted."),
+        {"QWEN_CODE_CLI": "1", **dict.fromkeys(names, "{folder}")},
+    )
+
+
+def traits_of_an_extension(host: str, recommended: Recommendation, hook_variables: dict[str, str]) -> Traits:
+    """Return the traits of Qwen Code, or of Gemini CLI, which it comes from."""
+    from noclobber.hosts.loading import untrusted_by_gemini
+    from noclobber.hosts.traits import Package, Traits
+
+    def installed_packages(home: str, project: str) -> list[str]:
+        from noclobber.hosts.installations import read_json
+
+        linked = read_json(f"{home}/extensions/noclobber/.{host}-extension-install.json")
+        source = linked.get("source") if isinstance(linked, dict) and linked.get("type") == "link" else None
+        folder = source if isinstance(source, str) else f"{home}/extensions/noclobber"
+        return [f"{folder}/hooks/hooks.json"]
+
+    return Traits(
+        recommended,
+        os.path.expanduser(f"~/.{host}"),
+        Package(
+            f"{host}-extension.json",
+            "hooks/hooks.json",
+            (f"{host} extensions install --consent {{package}}",),
+            (f"{host} extensions uninstall noclobber",),
+        ),
+        installed_packages,
+        untrusted_by_gemini,
+        hook_shell=("bash", "-c"),
+        hook_variables=hook_variables,
+        program=host,
+    )
