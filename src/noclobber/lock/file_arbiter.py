@@ -35,9 +35,9 @@ from noclobber.lock.events import LockEvents
 from noclobber.lock.limits import DEFAULT_LEASE_S
 from noclobber.lock.liveness import FREE, FolderIdentity, judge
 from noclobber.lock.lock_file import PATIENCE_S, LockFile
-from noclobber.lock.os_errors import explain
 from noclobber.lock.names import LEDGER_NAME, LOCK_NAME, SCRATCH_PREFIX
 from noclobber.lock.nested import find_obstacle
+from noclobber.lock.os_errors import explain
 from noclobber.lock.record import LockRecord, hash_of, new_secret, public_id, read
 
 if TYPE_CHECKING:

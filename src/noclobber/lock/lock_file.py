@@ -37,8 +37,8 @@ from noclobber.disk.paths import OPEN_FOLDER
 from noclobber.disk.steps import reached
 from noclobber.errors import FileBusyError, MissingFileError, NoclobberError
 from noclobber.lock.liveness import FolderIdentity, is_copied
-from noclobber.lock.os_errors import LINK, explain
 from noclobber.lock.names import BID_PREFIX, LOCK_NAME, SET_ASIDE_PREFIX, STAGED_PREFIX
+from noclobber.lock.os_errors import LINK, explain
 from noclobber.lock.record import read
 
 if TYPE_CHECKING:

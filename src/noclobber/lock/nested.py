@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from noclobber.lock.liveness import FolderIdentity
 from noclobber.lock.lock_file import LockFile
-from noclobber.lock.os_errors import explain
 from noclobber.lock.names import LOCK_NAME
+from noclobber.lock.os_errors import explain
 from noclobber.lock.record import read
 
 if TYPE_CHECKING:
