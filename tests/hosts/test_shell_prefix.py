@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from noclobber.hosts import shell_prefix
-from noclobber.hosts.plugin_source import source
+from noclobber.hosts.hook_entries import source
 
 SHELL_ENV = Path(shell_prefix.__file__).parent / "shell_env"
 TEXT = "printf '%s|' \"it's\" \"$0\" 'two  words'; exit 3"

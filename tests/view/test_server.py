@@ -13,7 +13,7 @@ import pytest
 
 from noclobber.core.clock import Patience
 from noclobber.view import workspace_state
-from noclobber.view.connections import Connections
+from noclobber.view.access import Connections
 from noclobber.view.live import Live
 from noclobber.view.server import MOST_BODY_BYTES, ViewServer
 from tests.view.ledgers import HOSTILE, ledger_of, refused, written

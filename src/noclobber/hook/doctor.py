@@ -29,7 +29,6 @@ from noclobber.hosts import (
     loading,
     opencode,
     packages,
-    plugin_source,
     traits,
 )
 from noclobber.hosts.installations import Installation
@@ -104,7 +103,7 @@ def _plugin_routes(project: str) -> bool:
     """True if opencode's plugin knows where noclobber is; one for any machine (`--portable`) only watches."""
     for base, scope in ((project, "project"), (os.path.expanduser("~"), "user")):
         text = install.read_text(opencode.hooks(base, scope, portable=False).path)
-        if text and plugin_source.routes_shell(text):
+        if text and hook_entries.routes_shell(text):
             return True
     return False
 

@@ -142,8 +142,7 @@ TRACES = (".cline", ".clinerules")
 
 def hooks(base: str, scope: str, portable: bool) -> ConfigFile:
     """Return where its plugin is, and ours."""
-    from noclobber.hosts.hook_entries import ConfigFile
-    from noclobber.hosts.plugin_source import source
+    from noclobber.hosts.hook_entries import ConfigFile, source
 
     return ConfigFile(
         "cline", f"{base}/.cline/plugins/noclobber.js", whole=source("cline", portable=portable)

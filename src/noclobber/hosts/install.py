@@ -20,10 +20,9 @@ from noclobber.disk import hashing
 from noclobber.disk.commit.committer import replace_if_unchanged
 from noclobber.errors import ABSENT, AccessDeniedError, NotAFileError, RefusalError, StaleFileError
 from noclobber.hosts import before_install, json_edit
-from noclobber.hosts.hook_entries import ConfigFile, HookEntry, is_our_member, is_ours
+from noclobber.hosts.hook_entries import MARK, ConfigFile, HookEntry, is_our_member, is_ours
 from noclobber.hosts.installations import read_plain
 from noclobber.hosts.json_edit import BadConfigurationError
-from noclobber.hosts.plugin_source import MARK
 
 ROUNDS = 50
 _NEW = "{}\n"

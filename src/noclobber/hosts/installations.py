@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 
 from noclobber.errors import NoclobberError
 from noclobber.hosts import json_edit, traits
-from noclobber.hosts.hook_entries import HookEntry, hook_file, is_ours
-from noclobber.hosts.plugin_source import MARK
+from noclobber.hosts.hook_entries import MARK, HookEntry, hook_file, is_ours
 
 MOST_BYTES = 4 << 20
 

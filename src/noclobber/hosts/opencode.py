@@ -198,8 +198,7 @@ TRACES = (".opencode", ".config/opencode", "opencode.json", "opencode.jsonc")
 
 def hooks(base: str, scope: str, portable: bool) -> ConfigFile:
     """Return where its plugin is, and ours."""
-    from noclobber.hosts.hook_entries import ConfigFile
-    from noclobber.hosts.plugin_source import source
+    from noclobber.hosts.hook_entries import ConfigFile, source
 
     folder = f"{base}/.config/opencode" if scope == "user" else f"{base}/.opencode"
     return ConfigFile("opencode", f"{folder}/plugin/noclobber.js", whole=source(portable=portable))

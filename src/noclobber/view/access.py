@@ -13,6 +13,11 @@ because others can read command lines. Nobody else can read that file, and it go
 `Host` must be this server's own name, so that a site whose name leads here (DNS rebinding) is refused. A
 request that a page of another origin makes is refused by its `Origin`, and before that by the header itself:
 browsers ask first whether they may send it, and are told nothing.
+
+Any program on the machine can open connections to the loopback and say nothing. If they kept their places,
+two hundred of them would shut the owner out for as long as they like. So when all places are taken, the
+oldest connection that has shown no token is ended (`Connections`). The owner's own request shows its token
+within milliseconds, before so many others can come after it.
 """
 
 from __future__ import annotations
@@ -21,6 +26,7 @@ import hmac
 import os
 import secrets
 import shutil
+import socket
 import tempfile
 import threading
 from typing import TYPE_CHECKING
@@ -100,3 +106,41 @@ class Access:
         """True if a request has the token: in our own header, or as a bearer's, for programs."""
         given = headers.get(TOKEN_HEADER) or headers.get("Authorization", "").removeprefix("Bearer ")
         return hmac.compare_digest(given.encode("utf-8", "replace"), self.token.encode())
+
+
+class Connections:
+    """The connections that are open: those that have shown the token, and the others, the oldest first."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._lock = threading.Lock()
+        self._strangers: dict[socket.socket, None] = {}
+        self._trusted: set[socket.socket] = set()
+
+    def admit(self, connection: socket.socket) -> bool:
+        """Take a place; False if all are taken by those who have shown the token."""
+        with self._lock:
+            if len(self._trusted) >= self._most:
+                return False
+            if len(self._trusted) + len(self._strangers) >= self._most:
+                oldest = next(iter(self._strangers))
+                del self._strangers[oldest]
+                try:
+                    oldest.shutdown(socket.SHUT_RDWR)  # Its thread reads an end, and leaves.
+                except OSError:
+                    pass
+            self._strangers[connection] = None
+            return True
+
+    def trust(self, connection: socket.socket) -> None:
+        """This one has shown the token."""
+        with self._lock:
+            if connection in self._strangers:  # Not if it was ended at this very moment.
+                del self._strangers[connection]
+                self._trusted.add(connection)
+
+    def leave(self, connection: socket.socket) -> None:
+        """This one has ended."""
+        with self._lock:
+            self._strangers.pop(connection, None)
+            self._trusted.discard(connection)

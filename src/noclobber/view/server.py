@@ -30,8 +30,7 @@ from urllib.parse import parse_qs, urlsplit
 from noclobber.core.clock import SYSTEM_CLOCK
 from noclobber.errors import BadRequestError, NoclobberError
 from noclobber.view import actions, file_timeline, prometheus
-from noclobber.view.access import Access
-from noclobber.view.connections import Connections
+from noclobber.view.access import Access, Connections
 from noclobber.view.live import Cursor, Live
 
 PAGE_FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "page")
