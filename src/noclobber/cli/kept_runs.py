@@ -19,11 +19,15 @@ from noclobber.shell.changes import DELETE, FILE, TooDeepError, changes, uncheck
 from noclobber.text.visible import visible, visible_lines
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from noclobber.cli.run import Asked
     from noclobber.shell.changes import TreeChange
 
 MOST_SHOWN_BYTES = 1 << 20
 EXIT_REFUSED = 75
+FOREIGN = "it came with this folder"
+_PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:=@%+,")
 
 
 def look(verb: str, ids: list[str], asked: Asked) -> int:
@@ -74,7 +78,7 @@ def _list(root: str, *, as_json: bool) -> int:
         print(spell_for_any_reader(listed))
         return 0
     for row in listed:
-        words = [row["agent"], row["code"], " ".join(row["command"])]
+        words = [row["agent"], row["code"] if row["ours"] else FOREIGN, spelled(row["command"])]
         say("  ".join([row["id"], *map(visible, words)]))
     if not listed:
         print("No refused commands are kept.")
@@ -87,6 +91,7 @@ def _summary(folder: runs.RunFolder, job: dict[str, Any], refused: dict[str, Any
         "command": _words(job),
         "cwd": _text(job.get("cwd")),
         "agent": _text(job.get("agent_id")),
+        "ours": folder.is_ours,
         "code": _text(refused.get("code")),
         "age_s": round(folder.age_s),
         "refusal": refused.get("error"),
@@ -99,6 +104,19 @@ def _words(job: dict[str, Any]) -> list[str]:
     argv = job.get("argv")
     words = argv if isinstance(argv, list) else []
     return words if all(isinstance(word, str) and _is_possible(word) for word in words) else []
+
+
+def spelled(words: Sequence[str]) -> str:
+    """Return a command as a shell would be given it: what is one word is seen to be one."""
+    from noclobber.shell.syntax import quote
+
+    return " ".join(word if word and _PLAIN.issuperset(word) else quote(word) for word in words)
+
+
+def _whole(summary: dict[str, Any]) -> str:
+    """Return a command with nothing left out, and where it came from."""
+    came = f"{visible(summary['agent']) or 'somebody'} ran it" if summary["ours"] else FOREIGN
+    return f"{visible(spelled(summary['command']))}  ({came}, in {visible(summary['cwd'])})"
 
 
 def _text(value: object) -> str:
@@ -125,7 +143,7 @@ def _one(verb: str, folder: runs.RunFolder, asked: Asked) -> tuple[int, dict[str
         rows = [{"action": change.action, "kind": change.kind, "path": change.path} for change in found]
         if asked.as_json:
             return 0, {**summary, "changes": rows}
-        print(f"{folder.run_id}: {visible(' '.join(summary['command']))}")
+        print(f"{folder.run_id}: {_whole(summary)}")
         print(spell_for_any_reader(summary["refusal"]))
         for row in rows:
             print(f"{row['action']:7} {row['kind']:7} {visible(row['path'])}")
@@ -182,6 +200,14 @@ def _bytes(path: str) -> bytes | None:
         return None
 
 
+def _not_again(error: BadRequestError, asked: Asked) -> tuple[int, dict[str, Any]]:
+    from noclobber.cli.run_document import object_of
+
+    if not asked.as_json:
+        say(f"noclobber: {error.message}", sys.stderr)
+    return 1, object_of(error)
+
+
 def _rerun(folder: runs.RunFolder, asked: Asked) -> tuple[int, dict[str, Any] | None]:
     """
     Run the same command again, on the files as they are now.
@@ -190,25 +216,28 @@ def _rerun(folder: runs.RunFolder, asked: Asked) -> tuple[int, dict[str, Any] | 
     agent that has read a file since is held to what it read; so nobody gets around a refusal by this.
     """
     from noclobber.cli.run import Asked, at_best_level, can_be_hash, drop_what_was_read_since
-    from noclobber.cli.run_document import answered, object_of
+    from noclobber.cli.run_document import answered
 
     job = folder.noted("job") or {}
     argv, cwd = _words(job), _text(job.get("cwd"))
+    summary = _summary(folder, job, {})
+    if not summary["ours"]:
+        told = (
+            f"run rerun: {folder.run_id} has not run here, it came with this folder. It is not run:"
+            f" {_whole(summary)}. `noclobber run drop {folder.run_id}` removes it."
+        )
+        return _not_again(BadRequestError("", told), asked)
     if not argv or not cwd:
-        unknown = BadRequestError("", f"run rerun: it is not known what {folder.run_id} was.")
-        if not asked.as_json:
-            say(f"noclobber: {unknown.message}", sys.stderr)
-        return 1, object_of(unknown)
+        unknown = f"run rerun: it is not known what {folder.run_id} was."
+        return _not_again(BadRequestError("", unknown), asked)
     try:
         os.chdir(cwd)
     except OSError as error:
         told = (
             f"run rerun: {folder.run_id} ran in {visible(cwd)}, which cannot be entered ({error.strerror})."
         )
-        gone = BadRequestError("", told)
-        if not asked.as_json:
-            say(f"noclobber: {gone.message}", sys.stderr)
-        return 1, object_of(gone)
+        return _not_again(BadRequestError("", told), asked)
+    say(f"noclobber: run rerun: {_whole(summary)}", sys.stderr)
     again = Asked()
     again.argv, again.as_json, again.root = argv, asked.as_json, folder.root
     again.text, again.turn = _text(job.get("text")), _text(job.get("turn_id"))

@@ -206,7 +206,7 @@ def _runs(state: WorkspaceView) -> Section:
         [
             _second(run["changed"]),
             run["agent_id"],
-            Cell(run["error_type"], "bad"),
+            Cell(run["error_type"] if run["is_ours"] else "came with this folder", "bad"),
             Cell(run["run_id"], "warn"),
             run["command"],
         ]

@@ -146,6 +146,11 @@ def holds_switch(folder: str, root: str) -> bool:
     return any(is_below(switch.casefold(), folded[:-1]) for switch in _all_places(root))
 
 
+def touches_code(path: str) -> bool:
+    """True if a path is our own code as it is imported, in it, or around it."""
+    return is_below(_CODE, path) or is_below(path, _CODE)
+
+
 def is_below(path: str, folder: str) -> bool:
     """True if a path is a folder, or somewhere in it."""
     return path == folder or path.startswith(f"{folder}/")

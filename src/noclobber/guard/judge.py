@@ -181,15 +181,26 @@ def stale_since_began(path: str, actual: str, known: str | None = None) -> Stale
 
 
 def refusal_of_place(
-    path: str, root: str, options: Options, write_scope: tuple[str, ...] | None, *, is_folder: bool
+    path: str,
+    root: str,
+    options: Options,
+    write_scope: tuple[str, ...] | None,
+    *,
+    is_folder: bool,
+    is_code: bool = False,
 ) -> NoclobberError | None:
-    """Return why nothing may be written at a place, whatever is there: `reserved` and `write_scope`."""
+    """
+    Return why nothing may be written at a place, whatever is there: `reserved` and `write_scope`.
+
+    `is_code`: and that it is one of the guard's own switches.
+    """
     from noclobber.core.actions import MOVE
     from noclobber.guard import policies
     from noclobber.guard.facts import Facts
 
     # As a move: what is reserved in a folder that comes or goes counts, too.
-    facts = Facts(MOVE, path, path, root, options._replace(switches="open"), write_scope=write_scope)
+    rules = options if is_code else options._replace(switches="open")
+    facts = Facts(MOVE, path, path, root, rules, write_scope=write_scope)
     decision = policies.switches(facts)
     if decision.allowed:  # A folder may be the scope itself.
         decision = policies.write_scope(facts._replace(path=f"{path}/" if is_folder else path))

@@ -11,9 +11,11 @@ What tools put aside for themselves (`CACHES`) is an exception: whoever runs the
 `__pycache__` all over it, and means nothing by that. It does not land where it is forbidden, and the command
 is not refused for it.
 
-Not asked here: claims on single files, which only say that somebody is about to write, and whether a file is
-noclobber's own code: every Python that runs in a project with noclobber in its `.venv` writes caches there.
-Nor is a file called `.lock` ours for its name: package managers have such files in their folders.
+Of the guard's own switches only noclobber's code is asked about here, where it is in the project's `.venv`:
+it is not replaced, and what a Python that runs there puts into its `__pycache__` does not land.
+
+Not asked here: claims on single files, which only say that somebody is about to write. Nor is a file called
+`.lock` ours for its name: package managers have such files in their folders.
 """
 
 from __future__ import annotations
@@ -22,10 +24,11 @@ import os
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from noclobber.core.switches import touches_code
 from noclobber.errors import NoclobberError
 from noclobber.guard import judge
 from noclobber.lock.names import LOCK_NAME
-from noclobber.shell.changes import FOLDER, TreeChange, unchecked_names
+from noclobber.shell.changes import AFTERWARDS, FOLDER, MODE, TreeChange, unchecked_names
 
 if TYPE_CHECKING:
     from noclobber.guard.command_turn import CommandTurn
@@ -63,13 +66,17 @@ class WorkedOn:
 def refusal_of(turn: Turn | CommandTurn, root: str, changes: Sequence[TreeChange]) -> NoclobberError | None:
     """Return why one of the changes in unchecked folders may not land; None: all of them may."""
     is_ruled = turn.write_scope is not None or turn.options.reserved
-    for change in changes if is_ruled else ():
+    for change in changes:
+        is_code = change.action not in AFTERWARDS and touches_code(f"{root}/{change.path}")
+        if not is_ruled and not is_code:
+            continue
         refusal = judge.refusal_of_place(
             f"{root}/{change.path}",
             root,
             turn.options,
             turn.write_scope,
             is_folder=change.kind == FOLDER,
+            is_code=is_code and change.action != MODE,
         )
         if refusal is not None:
             return refusal

@@ -15,6 +15,9 @@ The folder of one guarded command: what it wrote, and what is known of it.
 
 `<root>/.noclobber/run/landed/<digit>/<id>`: the same file, after it was decided: the checked part has landed.
 
+A refusal carries a token that only this machine can make, and only for this very folder (`note_keys`). One
+without it came with the project, in a clone or an archive: it is shown as that, and nothing of it is run.
+
 A process that works in the folder holds its `flock`. So a folder that nobody holds, with no `refused.json` in
 it, is what a killed process left; `tidy()` lands what it owes and removes it, together with what is too old.
 
@@ -116,6 +119,10 @@ class RunFolder:
         """Write `job` or `refused`."""
         from noclobber.core.json_text import spell_for_any_reader  # Here: most commands need none.
 
+        if name == "refused":
+            from noclobber.disk.commit.note_keys import tokens
+
+            value = {**value, "token": tokens(self._inode)[0].decode()}
         small_file.publish(f"{self.path}/{name}.json", spell_for_any_reader(value).encode())
 
     def noted(self, name: str) -> dict[str, Any] | None:
@@ -137,6 +144,18 @@ class RunFolder:
     def is_refused(self) -> bool:
         """True if its command was refused, and it is kept."""
         return os.path.lexists(f"{self.path}/refused.json")
+
+    @property
+    def is_ours(self) -> bool:
+        """False for a refused command that has not run here."""
+        from noclobber.disk.commit.note_keys import tokens  # Here: nearly no command asks.
+
+        token = (self.noted("refused") or {}).get("token")
+        return isinstance(token, str) and token.encode("utf-8", "replace") in tokens(self._inode)
+
+    @property
+    def _inode(self) -> int:
+        return os.fstat(self._lock_fd).st_ino
 
     @property
     def changed_at_s(self) -> float:

@@ -61,7 +61,9 @@ def preview(root: str, asked: Mapping[str, Any]) -> str:
         target = kept_versions.origin(root, kept)
         return attention.diff_of_kept(root, _text(asked, "name"), target, SYSTEM_CLOCK.now_s())
     if kind == "run":
-        return _shown(["run", "--root", root, "diff", _run_id(asked)])
+        name = _run_id(asked)
+        shown = _shown(["run", "--root", root, "show", name])
+        return f"{shown}\n{_shown(['run', '--root', root, 'diff', name])}"
     if action == "undo":
         return _shown([*_command(root, "undo", "", asked)[3:], "--dry-run"])
     if action == "restore":

@@ -15,7 +15,7 @@ from noclobber.disk import small_file
 from noclobber.disk.commit import leftovers
 from noclobber.shell import runs
 from noclobber.text.diff import unified
-from noclobber.text.visible import visible_lines
+from noclobber.text.visible import visible, visible_lines
 from noclobber.view.shown_events import shortened
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from noclobber.core.findings import Finding
 
 MOST_ITEMS = 100
+MOST_COMMAND = 400
 MOST_DIFFED_BYTES = 1 << 20
 MOST_DIFF_LETTERS = 200_000
 SHOWN_ANYWAY = ("kept file",)  # What `doctor` says of these is shown here with its diff.
@@ -79,6 +80,8 @@ class RefusedRun(NamedTuple):
     run_id: str
     agent_id: str
     command: str
+    is_ours: bool
+    """False for one that has not run here, but came with the folder."""
     error_type: str
     changed: str
 
@@ -96,9 +99,18 @@ def refused_commands(root: str) -> list[RefusedRun]:
             job, refused = folder.noted("job") or {}, folder.noted("refused") or {}
             argv = job.get("argv")
             command = " ".join(str(word) for word in argv) if isinstance(argv, list) else "?"
+            if len(command) > MOST_COMMAND:  # At its end, and said: what is left out may be what matters.
+                command = f"{command[:MOST_COMMAND]} … ({len(command) - MOST_COMMAND} letters more)"
             who, why = shortened(job.get("agent_id"), 60), shortened(refused.get("code"), 60)
             listed.append(
-                RefusedRun(folder.run_id, who, shortened(command), why, iso8601(folder.changed_at_s))
+                RefusedRun(
+                    folder.run_id,
+                    who,
+                    visible(command),
+                    folder.is_ours,
+                    why,
+                    iso8601(folder.changed_at_s),
+                )
             )
         except OSError:
             continue  # Dropped meanwhile.
@@ -113,10 +125,12 @@ def refused_runs(root: str) -> list[Attention]:
         Attention(
             RUN,
             each.run_id,
-            f"a command of {each.agent_id or 'somebody'} was refused: {each.command}",
-            f"{each.error_type}; nothing of it landed",
+            f"a command of {each.agent_id or 'somebody'} was refused: {each.command}"
+            if each.is_ours
+            else f"a command came with this folder, and has not run here: {each.command}",
+            f"{each.error_type}; nothing of it landed" if each.is_ours else "it is not run from here",
             each.changed,
-            ("retry", "drop"),
+            ("retry", "drop") if each.is_ours else ("drop",),
         )
         for each in refused_commands(root)
     ]
