@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from noclobber import HookEngine, StaleFileError, ToolCall, Workspace
 from noclobber.guard import claims
+from noclobber.guard.recording import Recorder
 from tests.conftest import sha256
 from tests.rigs.hooks import HookRig, refusal
 
@@ -69,6 +72,36 @@ def test_a_guarded_write_that_waited_for_a_slow_host_is_not_lost_silently(
         turn.write_file(file, "4\n")
     file.write_text("4\n")
     assert refusal(rig.told("Write", given, tool_use_id="w"))["error_type"] == "STALE_FILE"
+    assert rig.kinds() == ["MUTATION", "MUTATION_RACE"]
+
+
+def test_a_guarded_write_that_is_not_yet_on_record_counts(
+    rig: HookRig, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """finding E1: it had landed, and the host wrote the same over it and told of that before it was recorded."""
+    monkeypatch.setattr(claims, "TAKE_OVER_S", 0.0)
+    file = root / "count"
+    file.write_text("3\n")
+    rig.read(file)
+    given = {"file_path": str(file), "content": "4\n"}
+    assert rig.ask("Write", given, tool_use_id="w") == {}
+    answers = []
+    host = threading.Thread(target=lambda: answers.append(rig.told("Write", given, tool_use_id="w")))
+    landed = Recorder.landed
+
+    def late(self: Recorder, call: ToolCall, *about: Any, **more: Any) -> Any:
+        if call.agent_id == "program":
+            file.write_text("4\n")
+            host.start()
+            host.join(0.3)
+        return landed(self, call, *about, **more)
+
+    monkeypatch.setattr(Recorder, "landed", late)
+    with Workspace(root) as workspace, workspace.turn(agent_id="program") as turn:
+        turn.read_file(file)
+        turn.write_file(file, "4\n")
+    host.join()
+    assert refusal(answers[0])["error_type"] == "STALE_FILE"
     assert rig.kinds() == ["MUTATION", "MUTATION_RACE"]
 
 

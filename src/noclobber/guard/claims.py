@@ -73,6 +73,8 @@ class Claim(NamedTuple):
     """What the file's status was when it was claimed; `?`: not known."""
     file: str = ""
     """The claim's own file."""
+    is_passed: bool = False
+    """A guarded write did not wait for it any longer."""
 
 
 def check(
@@ -82,6 +84,7 @@ def check(
     clock: Clock = SYSTEM_CLOCK,
     *,
     held_up_s: float | None = None,
+    passes: bool = False,
 ) -> Claim | None:
     """
     Return the live claim of somebody else on a canonical path, or None.
@@ -98,14 +101,26 @@ def check(
                 continue
             if _is_in_the_way(claim, clock.now_s(), held_up_s):
                 return claim
+            if passes and not claim.is_passed and _is_live(claim, clock.now_s()):
+                _mark_passed(claim)
     return None
 
 
 def refuse_if_claimed(
-    root: str, path: str, own_owner: str | None = None, clock: Clock = SYSTEM_CLOCK
+    root: str,
+    path: str,
+    own_owner: str | None = None,
+    clock: Clock = SYSTEM_CLOCK,
+    *,
+    passes: bool = False,
 ) -> None:
-    """Raise `ClaimedError` if somebody else has claimed a canonical path. For a commit, in its section."""
-    claim = check(root, path, own_owner, clock)
+    """
+    Raise `ClaimedError` if somebody else has claimed a canonical path.
+
+    `passes`: for a commit, in its section. A claim that it does not wait for any longer is marked: its host
+    may write all the same, and tell of that before this commit is on record.
+    """
+    claim = check(root, path, own_owner, clock, passes=passes)
     if claim is not None:
         raise busy(claim, clock)
 
@@ -128,7 +143,7 @@ def refuse_if_any_claimed(
             continue  # There are none; or nobody may look, as `check()` finds, too.
     for path in paths:
         if made and _name(path) in made:
-            refuse_if_claimed(root, path, own_owner, clock)
+            refuse_if_claimed(root, path, own_owner, clock, passes=True)
 
 
 def retrying(attempt: Callable[[], T], wait_s: float, clock: Clock = SYSTEM_CLOCK) -> T:
@@ -186,9 +201,12 @@ def is_held(root: str, path: str, owner: str) -> bool:
     """True if an agent's claim is still there: nobody has taken it over."""
     if (server := _server(root, path)) is not None:
         return any(row.path == path and row.owner == owner for row in server.live())
-    name = _name(path)
-    found = (_read(f"{each}/{STATE_FOLDER}/{CLAIMS_FOLDER}/{name}", path) for each in _folders(root, path))
-    return any(claim is not None and claim.owner == owner for claim in found)
+    return bool(_own(root, path, owner))
+
+
+def is_passed(root: str, path: str, owner: str) -> bool:
+    """True if a guarded write did not wait for an agent's claim any longer."""
+    return any(claim.is_passed for claim in _own(root, path, owner))
 
 
 def release(root: str, path: str, owner: str) -> bool:
@@ -246,6 +264,12 @@ class InOrder:
 
 
 # -- inside -----------------------------------------------------------------------------------------
+
+
+def _own(root: str, path: str, owner: str) -> list[Claim]:
+    name = _name(path)
+    found = (_read(f"{each}/{STATE_FOLDER}/{CLAIMS_FOLDER}/{name}", path) for each in _folders(root, path))
+    return [claim for claim in found if claim is not None and claim.owner == owner]
 
 
 def _server(root: str, path: str, clock: Clock = SYSTEM_CLOCK) -> ServerClaims | None:
@@ -371,12 +395,12 @@ def _read(file: str, path: str) -> Claim | None:
         return None
     try:
         listed = parse(os.read(descriptor, MOST_BYTES))
-        claimed, owner, call_id, expires_s, version = listed
+        claimed, owner, call_id, expires_s, version, *passed = listed
         if not all(isinstance(text, str) for text in (claimed, owner, call_id, version)):
             raise ValueError("not a claim")
         if path and claimed != path:
             return None
-        return Claim(claimed, owner, call_id, float(expires_s), version, file)
+        return Claim(claimed, owner, call_id, float(expires_s), version, file, bool(passed))
     except (ValueError, TypeError, OverflowError, OSError):
         # Half a claim is a claim, for as long as it may last.
         return Claim(path, "?", "?", os.fstat(descriptor).st_mtime + LIFE_S, file=file)
@@ -386,8 +410,16 @@ def _read(file: str, path: str) -> Claim | None:
 
 def _write(claim: Claim) -> None:
     # In place, under the mutex.
-    data = spell(list(claim[:5])).encode("utf-8", "backslashreplace")
+    noted = [*claim[:5], *([1] if claim.is_passed else [])]
+    data = spell(noted).encode("utf-8", "backslashreplace")
     small_file.write_over(claim.file, data, mode=0o644)
+
+
+def _mark_passed(claim: Claim) -> None:
+    try:
+        _write(claim._replace(is_passed=True))
+    except OSError:
+        pass  # Another user's. Its host is not told if both write the same before we are on record.
 
 
 def _remove(claim: Claim) -> bool:

@@ -83,7 +83,7 @@ class WriteFence:
         `OutsideScopeError` (the writer carries a lock, and this is not inside its folder); `FileBusyError`
         (a stopped process holds the folder); `AccessDeniedError` (the lock cannot be read).
         """
-        claims.refuse_if_claimed(self._root, path, self._owner, self._clock)
+        claims.refuse_if_claimed(self._root, path, self._owner, self._clock, passes=True)
         try:
             lock = self._lock_for(path)
         except LockLost as error:

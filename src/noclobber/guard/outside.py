@@ -64,6 +64,7 @@ if TYPE_CHECKING:
 
 LOOKS, LOOK_NAP_S = 8, 0.025  # How often, and how far apart, to look at a file that is being written.
 MIDDLE_S = 1.0  # After that long without a change nobody is in the middle of writing it.
+LATE_S = 2.0  # How much later than it landed a guarded write that passed over our claim may be on record.
 MOST_TOGETHER = 32  # Versions that the calls of one message may leave between them.
 
 
@@ -551,14 +552,19 @@ class Outside:
         Two that count from three both write four, and one of the two is not counted (E1). Others wait for a
         claim for a while only; and the one that took it over may tell of its write later than we do.
         """
-        turn, call = self.turn, self.call
-        from noclobber.ledger.last_writer import (
-            is_written_by_others,
-        )  # Here: a hook before a call needs it not.
+        from noclobber.ledger.last_writer import is_written_by_others  # Here: not needed before a call.
 
+        turn, call = self.turn, self.call
         me = f"{call.host or ''}/{call.session_id or ''}/{call.agent_id or ''}"
-        found = is_written_by_others(turn.root, path, me, asked_at_s, seen)
-        return not claims.is_held(turn.root, path, turn.owner) if found is None else found
+        deadline_s = turn.clock.monotonic_s() + LATE_S
+        while True:
+            found = is_written_by_others(turn.root, path, me, asked_at_s, seen)
+            if found is None:
+                return not claims.is_held(turn.root, path, turn.owner)
+            is_late = turn.clock.monotonic_s() >= deadline_s
+            if found or is_late or not claims.is_passed(turn.root, path, turn.owner):
+                return found
+            turn.clock.sleep(LOOK_NAP_S)
 
     def _record_race(
         self, path: str, before: str, expected: str, found: str, lost: Overwritten | None
