@@ -194,7 +194,7 @@ def _shell(data: bytes) -> None:
 
 def _blocks(data: bytes) -> None:
     with suppress(NoclobberError):
-        search_blocks.apply_blocks(b"hello\nworld\n", _text(data))
+        search_blocks.Blocks(_text(data)).apply(b"hello\nworld\n", "")
 
 
 def _json(data: bytes) -> None:

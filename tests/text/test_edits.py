@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from noclobber.core.values import Edit
 from noclobber.errors import BadRequestError, EditMismatchError
-from noclobber.text.edits import apply_edits, insert_lines, search_and_replace
+from noclobber.text.edits import Edits, Insertion, Search
 from noclobber.text.lines import line_span, line_starts
 
 PROPERTY = settings(deadline=None)  # A busy machine is no counter-example.
@@ -35,7 +35,7 @@ BOM = b"\xef\xbb\xbf"
 )
 def test_edits_are_made(before: bytes, edits: list[Edit], after: bytes) -> None:
     """N-edits: several edits, in any order."""
-    assert apply_edits(before, edits) == after
+    assert Edits(tuple(edits)).apply(before, "") == after
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_one_edit_that_cannot_be_made_stops_all_and_is_named(
 ) -> None:
     """N-edits: missing, not unique, overlapping."""
     with pytest.raises(EditMismatchError, match=why) as refused:
-        apply_edits(before, edits, "/ws/a.md")
+        Edits(tuple(edits)).apply(before, "/ws/a.md")
     assert refused.value.details["edit"] == which
     assert refused.value.path == "/ws/a.md"
 
@@ -69,7 +69,7 @@ def test_one_edit_that_cannot_be_made_stops_all_and_is_named(
 def test_what_is_no_edit_is_a_bad_request(edits: list[Edit]) -> None:
     """N-edits."""
     with pytest.raises(BadRequestError):
-        apply_edits(b"a", edits)
+        Edits(tuple(edits)).apply(b"a", "")
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_what_is_no_edit_is_a_bad_request(edits: list[Edit]) -> None:
 )
 def test_text_takes_the_line_endings_of_the_file(before: bytes, edit: Edit, after: bytes) -> None:
     """N-edits: line endings are kept."""
-    assert apply_edits(before, [edit]) == after
+    assert Edits((edit,)).apply(before, "") == after
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_text_takes_the_line_endings_of_the_file(before: bytes, edit: Edit, afte
 )
 def test_byte_order_mark_and_missing_last_newline_stay(before: bytes, edit: Edit, after: bytes) -> None:
     """N-edits."""
-    assert apply_edits(before, [edit]) == after
+    assert Edits((edit,)).apply(before, "") == after
 
 
 @pytest.mark.parametrize(
@@ -120,13 +120,13 @@ def test_byte_order_mark_and_missing_last_newline_stay(before: bytes, edit: Edit
 )
 def test_bytes_that_do_not_decode_can_be_edited(before: bytes, edit: Edit, after: bytes) -> None:
     """N-edits: works on bytes where text does not decode."""
-    assert apply_edits(before, [edit]) == after
+    assert Edits((edit,)).apply(before, "") == after
 
 
 def test_bytes_match_no_other_line_ending() -> None:
     """N-edits: bytes are exact."""
     with pytest.raises(EditMismatchError):
-        apply_edits(b"a\r\nb", [Edit(b"a\nb", b"x")])
+        Edits((Edit(b"a\nb", b"x"),)).apply(b"a\r\nb", "")
 
 
 LINE = st.text(alphabet="ab \u00e9", max_size=4)
@@ -159,7 +159,7 @@ def test_edits_change_what_they_name_and_nothing_else(case: Any) -> None:
         # In a file without a single newline there is no ending to keep.
         there = ending if ending in before else "\n"
         after = after.replace(tokens[number], new[number].replace("\n", there))
-    assert apply_edits(before.encode(), edits) == after.encode()
+    assert Edits(tuple(edits)).apply(before.encode(), "") == after.encode()
 
 
 @PROPERTY
@@ -168,10 +168,10 @@ def test_an_exact_edit_is_a_replacement_or_an_error(before: bytes, old: bytes, n
     """N-edits: against the definition, on any bytes."""
     count = sum(before.startswith(old, at) for at in range(len(before)))
     if count == 1:
-        assert apply_edits(before, [Edit(old, new)]) == before.replace(old, new)
+        assert Edits((Edit(old, new),)).apply(before, "") == before.replace(old, new)
     else:
         with pytest.raises(EditMismatchError):
-            apply_edits(before, [Edit(old, new)])
+            Edits((Edit(old, new),)).apply(before, "")
 
 
 # -- insert_content --------------------------------------------------------------------------------------
@@ -196,14 +196,14 @@ def test_lines_are_inserted_before_a_line_or_at_the_end(
     before: bytes, line: int, text: str, after: bytes
 ) -> None:
     """N-edits: `insert_content`."""
-    assert insert_lines(before, line, text) == after
+    assert Insertion(line, text).apply(before, "") == after
 
 
 @pytest.mark.parametrize("line", [-1, 4, 99])
 def test_a_line_that_is_not_there_is_no_place(line: int) -> None:
     """N-edits, bad `insert_content`."""
     with pytest.raises(EditMismatchError, match="2 lines"):
-        insert_lines(b"a\nb\n", line, "x")
+        Insertion(line, "x").apply(b"a\nb\n", "")
 
 
 # -- search_and_replace ------------------------------------------------------------------------------------
@@ -233,21 +233,21 @@ def test_every_occurrence_is_replaced(
     """N-edits: `search_and_replace`."""
     if after is None:
         with pytest.raises(BadRequestError):
-            search_and_replace(before, search, replace, **options)
+            Search(search, replace, **options).apply(before, "")
     else:
-        assert search_and_replace(before, search, replace, **options) == after
+        assert Search(search, replace, **options).apply(before, "") == after
 
 
 def test_nothing_found_is_an_error_and_so_is_a_broken_expression() -> None:
     """N-edits, bad `search_and_replace`."""
     with pytest.raises(EditMismatchError):
-        search_and_replace(b"a", "z", "x")
+        Search("z", "x").apply(b"a", "")
     with pytest.raises(EditMismatchError):
-        search_and_replace(b"a\nb", "a", "x", first_line=2)
+        Search("a", "x", first_line=2).apply(b"a\nb", "")
     with pytest.raises(BadRequestError, match="regular expression"):
-        search_and_replace(b"a", "(", "x", use_regex=True)
+        Search("(", "x", use_regex=True).apply(b"a", "")
     with pytest.raises(BadRequestError, match="empty"):
-        search_and_replace(b"a", "", "x")
+        Search("", "x").apply(b"a", "")
 
 
 # -- lines -------------------------------------------------------------------------------------------------

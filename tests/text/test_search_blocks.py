@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from noclobber.errors import BadRequestError, EditMismatchError
-from noclobber.text.search_blocks import apply_blocks
+from noclobber.text.search_blocks import Blocks
 
 PROPERTY = settings(deadline=None)  # A busy machine is no counter-example.
 
@@ -49,7 +49,7 @@ def block(search: str, replace: str, line: int | None = None, dashes: bool = Tru
 )
 def test_blocks_change_whole_lines(before: bytes, diff: str, after: bytes) -> None:
     """N-edits: `apply_diff`."""
-    assert apply_blocks(before, diff) == after
+    assert Blocks(diff).apply(before, "") == after
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_blocks_change_whole_lines(before: bytes, diff: str, after: bytes) -> No
 def test_a_block_that_does_not_fit_stops_all_and_is_named(before: bytes, diff: str, which: int) -> None:
     """N-edits; nothing is matched loosely."""
     with pytest.raises(EditMismatchError) as refused:
-        apply_blocks(before, diff)
+        Blocks(diff).apply(before, "")
     assert refused.value.details["edit"] == which
 
 
@@ -88,7 +88,7 @@ def test_a_block_that_does_not_fit_stops_all_and_is_named(before: bytes, diff: s
 def test_a_malformed_diff_is_a_bad_request(diff: str) -> None:
     """N-edits."""
     with pytest.raises(BadRequestError):
-        apply_blocks(b"a\n", diff)
+        Blocks(diff).apply(b"a\n", "")
 
 
 @PROPERTY
@@ -111,4 +111,4 @@ def test_a_block_with_a_line_number_replaces_those_lines(
     if ending not in before:
         after = after.replace(ending, "\n")
     diff = block("\n".join(lines[first:last]) + "\n", "\n".join(new) + "\n", line=first + 1)
-    assert apply_blocks(before.encode(), diff) == after.encode()
+    assert Blocks(diff).apply(before.encode(), "") == after.encode()

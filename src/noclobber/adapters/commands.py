@@ -10,7 +10,7 @@ framework does, unguarded: also for commands that go on in the background, which
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from noclobber.aio import stoppable
 from noclobber.errors import BadRequestError, NoclobberError, ShellUnavailableError
@@ -77,27 +77,9 @@ def run(
     return Ran(done.exit_code, _text(done.stdout), _text(done.stderr), done.timed_out)
 
 
-async def run_async(
-    turn: Callable[[], Turn],
-    command: str | Sequence[str],
-    *,
-    cwd: Path | None = None,
-    environment: Mapping[str, str] | None = None,
-    timeout_s: float | None = None,
-    call_id: str | None = None,
-) -> Ran:
+async def run_async(turn: Callable[[], Turn], command: str | Sequence[str], **more: Any) -> Ran:
     """The same in a thread. Cancelled, the command is ended, and nothing of it lands."""
-    return await stoppable(
-        lambda stop: run(
-            turn(),
-            command,
-            cwd=cwd,
-            environment=environment,
-            timeout_s=timeout_s,
-            call_id=call_id,
-            stop=stop,
-        )
-    )
+    return await stoppable(lambda stop: run(turn(), command, stop=stop, **more))
 
 
 def _text(output: bytes) -> str:

@@ -44,8 +44,8 @@ from noclobber.adapters.shared import run_turns
 from noclobber.aio import in_thread
 from noclobber.errors import ABSENT, BadRequestError, NoclobberError, StaleFileError
 from noclobber.guard.tools import answers
-from noclobber.guard.tools.clashes import refuse_clashes
 from noclobber.guard.tools.definitions import as_replacement, read_file
+from noclobber.guard.tools.tool_list import refuse_clashes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

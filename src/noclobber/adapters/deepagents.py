@@ -19,6 +19,7 @@ snapshots of their own, and a run that is resumed or rewound knows what its mess
 from __future__ import annotations
 
 import base64
+import functools
 import os
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -51,7 +52,7 @@ from noclobber.errors import BadRequestError, MissingFileError, NoclobberError, 
 from noclobber.guard.tools.answers import refused, sendable
 from noclobber.guard.tools.definitions import as_replacement
 from noclobber.guard.tools.listing import is_ours, walk
-from noclobber.text.edits import apply_edits
+from noclobber.text.edits import Edits
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -67,6 +68,16 @@ _MEDIA = {
     *(".png", ".jpg", ".jpeg", ".gif", ".webp", ".heic", ".heif", ".bmp", ".pdf", ".ppt", ".pptx"),
     *(".mp3", ".wav", ".aiff", ".aac", ".ogg", ".flac", ".mp4", ".mpeg", ".mov", ".avi", ".webm", ".wmv"),
 }
+
+
+def _in_thread(call: Callable[..., Result]) -> Callable[..., Any]:
+    """Return the asynchronous twin of a method."""
+
+    @functools.wraps(call)
+    async def run(self: Any, *args: Any, **more: Any) -> Result:
+        return await in_thread(getattr(self, call.__name__), *args, **more)
+
+    return run
 
 
 class GuardedBackend(FilesystemBackend):
@@ -212,31 +223,11 @@ class GuardedBackend(FilesystemBackend):
 
     # -- asynchronous: a thread is waited for, so that a cancelled write is not under way after its run's end
 
-    async def aread(self, file_path: str, offset: int = 0, limit: int = 2000) -> ReadResult:
-        """Async version of `read`."""
-        return await in_thread(self.read, file_path, offset, limit)
-
-    async def awrite(self, file_path: str, content: str) -> WriteResult:
-        """Async version of `write`."""
-        return await in_thread(self.write, file_path, content)
-
-    async def aedit(
-        self,
-        file_path: str,
-        old_string: str,
-        new_string: str,
-        replace_all: bool = False,
-    ) -> EditResult:
-        """Async version of `edit`."""
-        return await in_thread(self.edit, file_path, old_string, new_string, replace_all)
-
-    async def adelete(self, file_path: str) -> DeleteResult:
-        """Async version of `delete`."""
-        return await in_thread(self.delete, file_path)
-
-    async def aupload_files(self, files: list[tuple[str, bytes]]) -> list[FileUploadResponse]:
-        """Async version of `upload_files`."""
-        return await in_thread(self.upload_files, files)
+    aread: Any = _in_thread(read)
+    awrite: Any = _in_thread(write)
+    aedit: Any = _in_thread(edit)
+    adelete: Any = _in_thread(delete)
+    aupload_files: Any = _in_thread(upload_files)
 
     # -- inside --------------------------------------------------------------------------------------
 
@@ -333,7 +324,7 @@ class _CountedEdit:
 
     def apply(self, data: bytes, path: str) -> bytes:
         """Return the new content."""
-        changed = apply_edits(data, [self._edit], path)
+        changed = Edits((self._edit,)).apply(data, path)
         old = str(self._edit.old).replace("\r\n", "\n").encode("utf-8", "surrogateescape")
         self.count = max(1, data.replace(b"\r\n", b"\n").count(old)) if old else 1
         return changed

@@ -34,9 +34,9 @@ from noclobber.adapters.shared import run_turns
 from noclobber.aio import in_thread
 from noclobber.errors import ABSENT, BadRequestError, NoclobberError
 from noclobber.guard.tools.answers import refused, sendable
-from noclobber.guard.tools.clashes import names_in, refuse_clashes
 from noclobber.guard.tools.definitions import as_replacement
 from noclobber.guard.tools.listing import entries, find
+from noclobber.guard.tools.tool_list import names_in, refuse_clashes
 from noclobber.text.lines import line_ending, with_ending
 
 if TYPE_CHECKING:

@@ -43,8 +43,7 @@ from noclobber.aio import in_thread
 from noclobber.core.values import BOM
 from noclobber.errors import ABSENT, BadRequestError, EditMismatchError, NoclobberError
 from noclobber.guard.tools.answers import refused
-from noclobber.guard.tools.clashes import refuse_clashes
-from noclobber.guard.tools.tool_list import carry_out, chosen
+from noclobber.guard.tools.tool_list import carry_out, chosen, refuse_clashes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

@@ -24,6 +24,7 @@ object.
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 from functools import cached_property
@@ -51,17 +52,39 @@ from noclobber.text.merge import merge
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from typing import TypeVar
+    from typing import Concatenate, ParamSpec, TypeVar
 
     from noclobber.adapters.commands import Ran
     from noclobber.core.values import Peeked, ToolCall, WriteResult
     from noclobber.guard.turn import Turn
 
+    P = ParamSpec("P")
     T = TypeVar("T")
+    Path = str | os.PathLike[str]
 
 MOST_HELD_BYTES = 8 << 20  # A search reads many files. Of those beyond this, no line counts as shown.
 IN_A_THREAD_BYTES = 256 << 10
 _NUMBERED = re.compile(r"^\s*(\d+)(?:\t|→|\| ?|: ?)(.*)$", re.MULTILINE)
+
+
+def _noting(work: Callable[Concatenate[ToolIO, str, P], T]) -> Callable[Concatenate[ToolIO, Path, P], T]:
+    """Around one operation on a path: it is a path, and what is refused is kept."""
+
+    @functools.wraps(work)
+    def run(io: ToolIO, path: Path, /, *args: P.args, **more: P.kwargs) -> T:
+        try:
+            if not isinstance(path, (str, os.PathLike)):
+                raise BadRequestError(
+                    "",
+                    f"A path is a text, not a {type(path).__name__}. Send the path of one file.",
+                    parameter="path",
+                )
+            return work(io, os.fspath(path), *args, **more)
+        except NoclobberError as error:
+            io.refusal = error
+            raise
+
+    return run
 
 
 class ToolIO:
@@ -86,29 +109,13 @@ class ToolIO:
         """The turn that the call belongs to."""
         return self._begin()
 
-    def read(self, path: str | os.PathLike[str]) -> bytes:
-        """Return what a file holds; `MissingFileError` if there is none. The agent has not seen it yet."""
-        return self._noting(self._read, path)
-
     def exists(self, path: str | os.PathLike[str]) -> bool:
         """True if there is a file. That there is none is held like a read."""
         try:
-            self._noting(self._read, path)
+            self.read(path)
         except MissingFileError:
             return False
         return True
-
-    def write(self, path: str | os.PathLike[str], content: str | bytes) -> WriteResult:
-        """Replace or create a file, if it is what the agent saw and what this call read."""
-        return self._noting(self._write, path, content)
-
-    def create(self, path: str | os.PathLike[str], content: str | bytes) -> WriteResult:
-        """Create a file; `StaleFileError` with `ABSENT` if somebody was faster."""
-        return self._noting(self._create, path, content)
-
-    def delete(self, path: str | os.PathLike[str]) -> WriteResult:
-        """Delete a file, if it is what the agent saw."""
-        return self._noting(self._delete, path)
 
     async def run(
         self,
@@ -165,7 +172,9 @@ class ToolIO:
 
     # -- one call of the guard each ------------------------------------------------------------------
 
-    def _read(self, path: str) -> bytes:
+    @_noting
+    def read(self, path: str) -> bytes:
+        """Return what a file holds; `MissingFileError` if there is none. The agent has not seen it yet."""
         peeked = engine.peek(self.turn, self._call(), Action(READ, path))
         first = self._held.get(peeked.name)
         if first is not None and first.sha256 != peeked.sha256:
@@ -182,7 +191,9 @@ class ToolIO:
             raise MissingFileError(peeked.path, "There is no such file.")
         return peeked.content
 
-    def _write(self, path: str, content: str | bytes) -> WriteResult:
+    @_noting
+    def write(self, path: str, content: str | bytes) -> WriteResult:
+        """Replace or create a file, if it is what the agent saw and what this call read."""
         expected = None
         for_seen = self._made_for_seen(path, content)
         if for_seen is None:
@@ -195,14 +206,18 @@ class ToolIO:
         self._held.pop(self.turn.context.name_of(path), None)
         return done
 
-    def _create(self, path: str, content: str | bytes) -> WriteResult:
+    @_noting
+    def create(self, path: str, content: str | bytes) -> WriteResult:
+        """Create a file; `StaleFileError` with `ABSENT` if somebody was faster."""
         self._expected(path)
         with self.turn.called(self.call_id):
             done = self.turn.write_file(path, content, expected_hash=ABSENT)
         self._held.pop(self.turn.context.name_of(path), None)
         return done
 
-    def _delete(self, path: str) -> WriteResult:
+    @_noting
+    def delete(self, path: str) -> WriteResult:
+        """Delete a file, if it is what the agent saw."""
         expected = self._expected(path)
         with self.turn.called(self.call_id):
             done = self.turn.delete_file(path, expected_hash=expected)
@@ -290,19 +305,6 @@ class ToolIO:
 
     def _call(self) -> ToolCall:
         return self.turn.tool_call(self.tool, call_id=self.call_id)
-
-    def _noting(self, work: Callable[..., T], path: object, *args: str | bytes) -> T:
-        try:
-            if not isinstance(path, (str, os.PathLike)):
-                raise BadRequestError(
-                    "",
-                    f"A path is a text, not a {type(path).__name__}. Send the path of one file.",
-                    parameter="path",
-                )
-            return work(os.fspath(path), *args)
-        except NoclobberError as error:
-            self.refusal = error
-            raise
 
 
 def _shown_part(content: bytes | None, shown: str | None) -> Coverage:

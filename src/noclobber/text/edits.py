@@ -10,7 +10,7 @@ a newline also matches a last line that has none, which then stays without. A ch
 `bytes` is exact, so even a line ending can be changed. Files that are no valid UTF-8 can be edited either
 way: the bytes that do not decode are never looked at.
 
-Not promised: a regular expression given to `search_and_replace` may take for ever; Python cannot stop it.
+Not promised: a regular expression of a `Search` may take for ever; Python cannot stop it.
 """
 
 from __future__ import annotations
@@ -56,7 +56,12 @@ class Edits(NamedTuple):
 
     def apply(self, data: bytes, path: str) -> bytes:
         """Return the new content; `EditMismatchError` says which edit cannot be made."""
-        return apply_edits(data, self.edits, path)
+        if not self.edits:
+            raise BadRequestError(path, "There are no edits. Give at least one.")
+        changes: list[Splice] = []
+        for number, edit in enumerate(self.edits, 1):
+            changes += _find(data, edit, number, path)
+        return make_changes(data, changes, path)
 
 
 class Insertion(NamedTuple):
@@ -67,11 +72,31 @@ class Insertion(NamedTuple):
 
     def apply(self, data: bytes, path: str) -> bytes:
         """Return the new content."""
-        return insert_lines(data, self.line, self.text, path)
+        starts = line_starts(data)
+        if not 0 <= self.line <= len(starts) + 1:
+            raise EditMismatchError(
+                path,
+                f"The file has {len(starts)} lines, so nothing can be inserted before line {self.line}.",
+                edit=1,
+            )
+        ending = line_ending(data)
+        new = with_ending(encode(self.text, path), ending)
+        if 0 < self.line <= len(starts):
+            at = starts[self.line - 1] or (len(BOM) if data.startswith(BOM) else 0)
+            return data[:at] + new + (b"" if new.endswith(b"\n") else ending) + data[at:]
+        if not starts or data.endswith(b"\n"):
+            closing = b"" if new.endswith(b"\n") or not starts else ending
+            return data + new + closing
+        return data + ending + without_last_newline(new)  # No last newline before, none now.
 
 
 class Search(NamedTuple):
-    """Every occurrence of a text or a regular expression, to be replaced."""
+    """
+    Every occurrence of a text or a regular expression, to be replaced; in a range of lines, if one is given.
+
+    Both ends of the range count, the first line is 1. In a regular expression's replacement `$1` to `$99` are
+    its groups and `$&` is the match.
+    """
 
     search: str
     replace: str
@@ -82,88 +107,36 @@ class Search(NamedTuple):
 
     def apply(self, data: bytes, path: str) -> bytes:
         """Return the new content."""
-        return search_and_replace(
-            data,
-            self.search,
-            self.replace,
-            use_regex=self.use_regex,
-            ignore_case=self.ignore_case,
-            first_line=self.first_line,
-            last_line=self.last_line,
-            path=path,
-        )
-
-
-def apply_edits(data: bytes, edits: Sequence[Edit], path: str = "") -> bytes:
-    """Return `data` with every edit made. `EditMismatchError` says which one cannot be made, and why."""
-    if not edits:
-        raise BadRequestError(path, "There are no edits. Give at least one.")
-    changes: list[Splice] = []
-    for number, edit in enumerate(edits, 1):
-        changes += _find(data, edit, number, path)
-    return make_changes(data, changes, path)
-
-
-def insert_lines(data: bytes, line: int, text: str | bytes, path: str = "") -> bytes:
-    """Insert text before a line (the first is 1), or after the last one (line 0)."""
-    starts = line_starts(data)
-    if not 0 <= line <= len(starts) + 1:
-        raise EditMismatchError(
-            path, f"The file has {len(starts)} lines, so nothing can be inserted before line {line}.", edit=1
-        )
-    ending = line_ending(data)
-    new = text if isinstance(text, bytes) else with_ending(encode(text, path), ending)
-    if 0 < line <= len(starts):
-        at = starts[line - 1] or (len(BOM) if data.startswith(BOM) else 0)
-        return data[:at] + new + (b"" if new.endswith(b"\n") else ending) + data[at:]
-    if not starts or data.endswith(b"\n"):
-        closing = b"" if new.endswith(b"\n") or not starts else ending
-        return data + new + closing
-    return data + ending + without_last_newline(new)  # No last newline before, none now.
-
-
-def search_and_replace(
-    data: bytes,
-    search: str,
-    replace: str,
-    *,
-    use_regex: bool = False,
-    ignore_case: bool = False,
-    first_line: int | None = None,
-    last_line: int | None = None,
-    path: str = "",
-) -> bytes:
-    """
-    Replace every occurrence, within a range of lines if one is given (both ends count, the first is 1).
-
-    In a regular expression's replacement `$1` to `$99` are its groups and `$&` is the match.
-    """
-    if not search:
-        raise BadRequestError(path, "The text to search for is empty.")
-    start, end = line_span(data, first_line, last_line, path)
-    part = data[start:end]
-    ending = line_ending(data)
-    flags = re.IGNORECASE if ignore_case else 0
-    if use_regex:
-        # On text with plain newlines, so that `$` and `\n` in the expression mean what they say.
-        folded = part.replace(b"\r\n", b"\n") if ending == b"\r\n" and is_uniform(part) else part
-        text = folded.decode("utf-8", "surrogateescape")
-        try:
-            found, count = re.subn(search, lambda match: _expand(replace, match), text, flags=flags | re.M)
-        except (re.error, IndexError) as error:
-            raise BadRequestError(path, f"The regular expression cannot be used: {error}.") from None
-        new = encode(found, path)
-        new = with_ending(new, ending) if folded is not part else new
-    else:
-        # As text and not as bytes: only text knows which letters differ in case alone.
-        pattern = ANY_NEWLINE.join(re.escape(piece) for piece in re.split(r"\r?\n", search))
-        filling = with_ending(encode(replace, path), ending).decode("utf-8", "surrogateescape")
-        text = part.decode("utf-8", "surrogateescape")
-        found, count = re.subn(pattern, lambda _: filling, text, flags=flags)
-        new = encode(found, path)
-    if not count:
-        raise EditMismatchError(path, f"{quoted(search)} was not found in the file. Read it again.", edit=1)
-    return data[:start] + new + data[end:]
+        if not self.search:
+            raise BadRequestError(path, "The text to search for is empty.")
+        start, end = line_span(data, self.first_line, self.last_line, path)
+        part = data[start:end]
+        ending = line_ending(data)
+        flags = re.IGNORECASE if self.ignore_case else 0
+        if self.use_regex:
+            # On text with plain newlines, so that `$` and `\n` in the expression mean what they say.
+            folded = part.replace(b"\r\n", b"\n") if ending == b"\r\n" and is_uniform(part) else part
+            text = folded.decode("utf-8", "surrogateescape")
+            try:
+                found, count = re.subn(
+                    self.search, lambda match: _expand(self.replace, match), text, flags=flags | re.M
+                )
+            except (re.error, IndexError) as error:
+                raise BadRequestError(path, f"The regular expression cannot be used: {error}.") from None
+            new = encode(found, path)
+            new = with_ending(new, ending) if folded is not part else new
+        else:
+            # As text and not as bytes: only text knows which letters differ in case alone.
+            pattern = ANY_NEWLINE.join(re.escape(piece) for piece in re.split(r"\r?\n", self.search))
+            filling = with_ending(encode(self.replace, path), ending).decode("utf-8", "surrogateescape")
+            text = part.decode("utf-8", "surrogateescape")
+            found, count = re.subn(pattern, lambda _: filling, text, flags=flags)
+            new = encode(found, path)
+        if not count:
+            raise EditMismatchError(
+                path, f"{quoted(self.search)} was not found in the file. Read it again.", edit=1
+            )
+        return data[:start] + new + data[end:]
 
 
 # -- finding and changing --------------------------------------------------------------------------

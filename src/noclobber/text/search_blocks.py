@@ -32,15 +32,10 @@ class Blocks(NamedTuple):
 
     def apply(self, data: bytes, path: str) -> bytes:
         """Return the new content; `EditMismatchError` says which block does not fit."""
-        return apply_blocks(data, self.diff, path)
-
-
-def apply_blocks(data: bytes, diff: str, path: str = "") -> bytes:
-    """Make the changes of SEARCH/REPLACE blocks. A block's lines match whole lines anywhere in the file."""
-    changes = []
-    for number, block in enumerate(_parse_blocks(diff, path), 1):
-        changes.append(_place(data, block, number, path))
-    return make_changes(data, changes, path)
+        changes = []
+        for number, block in enumerate(_parse_blocks(self.diff, path), 1):
+            changes.append(_place(data, block, number, path))
+        return make_changes(data, changes, path)
 
 
 class _Block(NamedTuple):

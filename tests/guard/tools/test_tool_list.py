@@ -17,6 +17,7 @@ import pytest
 from noclobber import BadRequestError, Workspace, parse_stale
 from noclobber.guard.tools.definitions import TOOLS
 from noclobber.guard.tools.formats import FORMATS
+from noclobber.guard.tools.tool_list import refuse_clashes
 from noclobber.guard.turn import Turn
 from tests.rigs.ledgers import recorded
 
@@ -291,3 +292,10 @@ def test_a_format_that_is_no_word_is_refused_like_any_other(turn: Turn) -> None:
     """N-input: a list cannot be looked up."""
     with pytest.raises(BadRequestError, match="There is no format"):
         turn.tools(format=["openai"])  # type: ignore[arg-type]
+
+
+def test_a_name_that_occurs_twice_is_refused_with_the_remedy() -> None:
+    """N-frameworks: a model could not say which one it means."""
+    refuse_clashes(["read_file"], ["load"], "Rename it.")
+    with pytest.raises(BadRequestError, match=r"'read_file'.*Rename it"):
+        refuse_clashes(["read_file", "write_file"], ["load", "read_file"], "Rename it.")
