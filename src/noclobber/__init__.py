@@ -65,6 +65,7 @@ if TYPE_CHECKING:  # What type checkers and editors see; a test keeps it the sam
     from noclobber.errors import ShellUnavailableError as ShellUnavailableError
     from noclobber.errors import StaleFileError as StaleFileError
     from noclobber.errors import StorageError as StorageError
+    from noclobber.errors import TooManyFilesError as TooManyFilesError
     from noclobber.errors import TurnClosedError as TurnClosedError
     from noclobber.errors import UnknownToolError as UnknownToolError
     from noclobber.errors import UnreadFileError as UnreadFileError
@@ -146,6 +147,7 @@ _HOMES = {
     "ResubmittedError": "errors",
     "StaleFileError": "errors",
     "StorageError": "errors",
+    "TooManyFilesError": "errors",
     "Tool": "guard.catalogue",
     "ToolCall": "core.values",
     "Transition": "guard.controller",

@@ -256,6 +256,14 @@ class StorageError(RefusalError, OSError):
     resolution = "ASK_A_PERSON"
 
 
+class TooManyFilesError(StorageError):
+    """This process, or the machine, has too many files open to look at another one."""
+
+    code = "TOO_MANY_OPEN_FILES"
+    resolution = "RETRY_LATER"
+    like_errno = errno.EMFILE
+
+
 class BadRequestError(RefusalError, ValueError):
     """A parameter or an option is missing, unknown, or has the wrong type or value."""
 

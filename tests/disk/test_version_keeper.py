@@ -254,6 +254,18 @@ def test_many_versions_of_one_sweep_are_kept_and_nothing_stays_open(root: Path) 
     assert set(contents.values()) <= kept(root)
 
 
+def test_bounds_hold_during_a_turn_that_does_not_end(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Finding R18: an agent's turn may last for days, and its versions may be small."""
+    monkeypatch.setattr(version_keeper, "TIDY_AFTER_BYTES", 8 * version_keeper.BLOCK_BYTES)
+    (root / "noclobber.toml").write_text("[versions]\nbytes = 60\n")
+    (root / "a.md").write_bytes(b"start")
+    with Workspace(root) as ws, ws.turn() as turn:
+        turn.read_file("a.md")
+        for number in range(60):
+            turn.write_file("a.md", b"version %02d\n" % number)
+        assert len(list(Versions(str(root)))) < 40
+
+
 def test_versions_that_are_removed_in_the_middle_of_many_are_made_anew_for_the_next(root: Path) -> None:
     """ruling 19: what was looked at once counts for these versions only, and nothing raises."""
     with Workspace(root) as ws, ws.turn() as turn:

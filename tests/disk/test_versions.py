@@ -126,6 +126,15 @@ def test_the_oldest_go_first_until_the_rest_fits(versions: Versions) -> None:
     assert not half_written.exists()
 
 
+def test_small_versions_are_bounded_by_their_number(versions: Versions) -> None:
+    """Finding R18: 38 213 files in ten minutes, and few bytes."""
+    for age in range(6):
+        kept = versions.put(b"%d" % age)
+        os.utime(place(versions, kept), (1000 * DAY_S - age,) * 2)
+    assert versions.prune(1000 * DAY_S, 7, 1 << 20, max_versions=4)[:3] == (2, 2, 4)
+    assert [versions.read(sha(b"%d" % age)) is not None for age in range(6)] == [True] * 4 + [False] * 2
+
+
 def test_a_kill_while_keeping_leaves_a_whole_version_or_none(
     versions: Versions, monkeypatch: pytest.MonkeyPatch
 ) -> None:

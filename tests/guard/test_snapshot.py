@@ -6,6 +6,7 @@ import gc
 import os
 import signal
 import threading
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -277,6 +278,36 @@ def test_an_id_of_another_turn_is_refused(wrong: str) -> None:
     whole(turn, A, b"v1")
     with pytest.raises(BadRequestError):
         turn.observation(wrong)
+
+
+def test_a_turn_that_lasts_for_weeks_does_not_grow() -> None:
+    """Finding R18: the latest reads and writes, each file's last write and its baseline stay."""
+    turn = context()
+    turn.wrote(B, B, H2, b"v2")
+    sizes = []
+    tracemalloc.start()
+    for number in range(60_000):
+        digest = sha256(str(number).encode())
+        read = turn.observe(A, A, digest, None, WHOLE)
+        turn.wrote(A, A, digest[::-1], None)
+        if number % 15_000 == 14_999:
+            sizes.append(tracemalloc.get_traced_memory()[1])
+    tracemalloc.stop()
+    assert sizes[-1] < sizes[0] * 1.05
+    assert turn.observation(read.id).sha256 == read.sha256
+    assert turn.expected_for(A, A) == read.sha256[::-1]
+    assert [(path, sha256) for path, sha256, _ in turn.last_writes()] == [(B, H2), (A, read.sha256[::-1])]
+    with pytest.raises(BadRequestError, match="thousands of reads ago"):
+        turn.observation(f"{turn.turn_id}:0")
+
+
+def test_of_many_files_every_read_is_remembered() -> None:
+    """Ruling 9: what is forgotten is for a file that is read again and again."""
+    turn = context()
+    first = whole(turn, "/w/0", b"v1")
+    for number in range(1, 20_000):
+        whole(turn, f"/w/{number}", b"v1")
+    assert turn.observation(first.id).path == "/w/0"
 
 
 # -- refused bytes -------------------------------------------------------------------------------------

@@ -7,7 +7,6 @@ answers with what happened. Who may write what is decided by the engine and its 
 
 from __future__ import annotations
 
-import errno
 import os
 import stat
 from collections.abc import Callable, Iterable, Sequence
@@ -17,7 +16,15 @@ from noclobber.core.clock import SYSTEM_CLOCK, Patience
 from noclobber.disk import forks, hashing, paths, signals
 from noclobber.disk.commit import change_set
 from noclobber.disk.commit.committer import DEFAULT_WAIT_S, LADDER, Committer
-from noclobber.disk.reading import DEFAULT_PATIENCE_S, ask_again, is_replaced, look_at, open_to_read, read_all
+from noclobber.disk.reading import (
+    DEFAULT_PATIENCE_S,
+    NOT_READABLE,
+    ask_again,
+    is_replaced,
+    look_at,
+    open_to_read,
+    read_all,
+)
 from noclobber.disk.system_errors import commit_failed
 from noclobber.errors import (
     AccessDeniedError,
@@ -154,7 +161,7 @@ class FileGuard:
                 target.path, "it cannot be read by this user; check its permissions."
             ) from None
         except OSError as error:
-            if error.errno == errno.ESTALE:
+            if error.errno not in NOT_READABLE:
                 raise
             raise NotAFileError(target.path, f"it cannot be opened as a file ({error.strerror}).") from None
         try:

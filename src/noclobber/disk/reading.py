@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from noclobber.core.clock import SYSTEM_CLOCK, Patience
 from noclobber.disk import filesystems, forks, hashing, paths
+from noclobber.disk.system_errors import EXHAUSTED, exhausted
 from noclobber.errors import (
     DELETED,
     NOT_A_FILE,
@@ -78,7 +79,8 @@ def look_at(
     """
     Return the state of what an absolute, normalised path leads to; with its bytes if they are to be kept.
 
-    Raises only for what no file can be called (`BadPathError`), and for what is outside of `root`.
+    Raises only for what no file can be called (`BadPathError`), for what is outside of `root`, and if there
+    are too many open files, or too little memory, to look.
     """
     try:
         target = paths.pin(root, path)
@@ -105,6 +107,8 @@ def state_of(
     for _ in range(MOST_LOOKS):
         try:
             return _state_of(target, keep, patience_s, clock)
+        except NoclobberError:
+            raise
         except OSError:  # See `is_replaced()`.
             ask_again(target)
     return FileState(target.path, UNREADABLE)
@@ -117,6 +121,8 @@ def _state_of(target: PinnedPath, keep: bool, patience_s: float, clock: Clock) -
     except FileNotFoundError:
         return FileState(path, DELETED)
     except OSError as error:
+        if error.errno in EXHAUSTED:  # That is no answer: taken for one, a write would be refused as stale.
+            raise exhausted(error, path) from error
         return FileState(path, NOT_A_FILE if error.errno in (errno.ELOOP, errno.ENXIO) else UNREADABLE)
     try:
         status = os.fstat(descriptor)

@@ -13,7 +13,11 @@ from noclobber.errors import (
     NoclobberError,
     NotAFileError,
     StorageError,
+    TooManyFilesError,
 )
+
+EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+"""Errors that say something of the process or the machine, and nothing of what is at a path."""
 
 
 def lookup_failed(error: OSError, path: str) -> Exception:
@@ -33,7 +37,20 @@ def lookup_failed(error: OSError, path: str) -> Exception:
         return AccessDeniedError(path, "the folder cannot be opened by this user; check its permissions.")
     if code == errno.ESTALE:
         return _replaced_elsewhere(path)
+    if code in EXHAUSTED:
+        return exhausted(error, path)
     return StorageError(path, f"it cannot be looked up ({os.strerror(code or 0)}); nothing was changed.")
+
+
+def exhausted(error: OSError, path: str) -> StorageError:
+    """Return the error for a path that could not be looked at because something has run out."""
+    if error.errno == errno.ENOMEM:
+        return StorageError(path, "there is not enough memory; nothing was changed. Free some and try again.")
+    if error.errno == errno.ENFILE:
+        why = "all programs of this machine together have too many files open (fs.file-max)"
+    else:
+        why = "this process has too many files open (ulimit -n). Close some, or raise the limit"
+    return TooManyFilesError(path, f"{why}; nothing was changed. Try again then.")
 
 
 def _replaced_elsewhere(path: str) -> FileBusyError:
@@ -56,6 +73,8 @@ def commit_failed(error: OSError, path: str) -> Exception:
         )
     if error.errno == errno.ESTALE:
         return _replaced_elsewhere(path)
+    if error.errno in EXHAUSTED:
+        return exhausted(error, path)
     return StorageError(
         path, f"the operating system reported an error ({said}); the old content is still there."
     )

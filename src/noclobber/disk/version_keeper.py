@@ -5,7 +5,8 @@ Commits ask it what to do with a version that they displaced. It moves it to the
 never raises: a write must not fail because the version before it could not be kept. What went wrong is in
 `trouble`, for `doctor`.
 
-Bounds are looked at when a turn ends, not at every commit: after 16 MiB, or if nobody has looked for an hour.
+Bounds are looked at when a turn ends, and between its commits, after 16 MiB or 4096 versions; at the end of
+a turn also if nobody has looked for an hour.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ MOST_FILE_BYTES = 8 << 20
 MOST_LANDED_BYTES = 64 << 20
 TIDY_AFTER_BYTES = 16 << 20
 TIDY_AFTER_S = 3600.0
+BLOCK_BYTES = 4096  # What a small file takes on most disks.
 LINK = b"link\0"
 _STAMP = "tidied"
 _ADDED = "added"
@@ -98,7 +100,7 @@ class VersionKeeper:
             except OSError as error:
                 self.trouble = str(error)
                 return False
-            self._added_bytes += size_bytes
+            self._count(size_bytes)
             return True
 
     def many(self) -> _Many:
@@ -118,7 +120,7 @@ class VersionKeeper:
             except OSError as error:
                 self.trouble = str(error)
                 return False
-            self._added_bytes += len(data)
+            self._count(len(data))
             return True
 
     def keep_landed(self, files: Iterable[tuple[str, str]]) -> None:
@@ -142,7 +144,7 @@ class VersionKeeper:
                     self.trouble = str(error)
                     return
                 left -= len(data)
-                self._added_bytes += len(data)
+                self._count(len(data))
 
     def _landed_bytes(self, path: str, most_bytes: int) -> bytes | None:
         try:
@@ -159,11 +161,19 @@ class VersionKeeper:
         finally:
             os.close(descriptor)
 
+    def _count(self, size_bytes: int) -> None:
+        self._added_bytes += max(size_bytes, BLOCK_BYTES)
+
     def read(self, sha256: str) -> bytes | None:
         """Return the bytes with this hash, if they are kept and sound."""
         with self._lock:
             versions = self._open(make=False)
             return None if versions is None else versions.read(sha256)
+
+    @property
+    def is_full(self) -> bool:
+        """True if so much was added that the bounds are looked at before the turn ends."""
+        return self._added_bytes >= TIDY_AFTER_BYTES
 
     def tidy(self, *, is_alone: bool = True) -> None:
         """
@@ -178,7 +188,7 @@ class VersionKeeper:
                 return
             now_s = self._clock.now_s()
             try:
-                if not is_alone and _count(versions, self._added_bytes) >= TIDY_AFTER_BYTES:
+                if not is_alone and _count_together(versions, self._added_bytes) >= TIDY_AFTER_BYTES:
                     self._added_bytes = TIDY_AFTER_BYTES
                     os.unlink(f"{versions.path}/{_ADDED}")
                 if self._added_bytes < TIDY_AFTER_BYTES and (
@@ -248,7 +258,7 @@ class _Many:
         keeper._lock.release()
 
 
-def _count(versions: Versions, added_bytes: int) -> int:
+def _count_together(versions: Versions, added_bytes: int) -> int:
     """Count what was added; return how much it is since the last look at the bounds."""
     dots = b"." * -(-added_bytes // _COUNTED_BYTES)
     return small_file.append(f"{versions.path}/{_ADDED}", dots) * _COUNTED_BYTES

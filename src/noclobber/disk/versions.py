@@ -12,7 +12,7 @@ every other write of a young project made one. Versions from that time are at `a
 
 Nobody is trusted about that name. A version is used only if its content has that hash, so a forged, torn or
 changed one is as good as none. The folder is for its owner only, and one that belongs to somebody else, or is
-a link, is not used. Bounds are on age and on the sum of sizes, and the oldest go first.
+a link, is not used. Bounds are on age, number and the sum of sizes, and the oldest go first.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ Result = TypeVar("Result")
 _HEX = frozenset("0123456789abcdef")
 _TEMPORARY = "new-"
 DAY_S = 86_400.0
+MAX_VERSIONS = 16_384
+"""Small files add up to few bytes, and a folder with too many names is slow for everybody."""
 
 
 class PastVersion(NamedTuple):
@@ -256,6 +258,7 @@ class Versions:
         most_days: float,
         most_bytes: int,
         share: Callable[[int, int], None] | None = None,
+        max_versions: int = MAX_VERSIONS,
     ) -> Pruned:
         """
         Remove what is too old, then the oldest until the rest fits, and what a crash left half-written.
@@ -269,7 +272,7 @@ class Versions:
             if share is not None:
                 share(number, len(newest_first))
             is_old = now_s - each.kept_at_s > most_days * DAY_S
-            if not is_old and left_bytes + each.size_bytes <= most_bytes:
+            if not is_old and left < max_versions and left_bytes + each.size_bytes <= most_bytes:
                 left, left_bytes = left + 1, left_bytes + each.size_bytes
             elif self._remove(each.sha256):
                 removed, removed_bytes = removed + 1, removed_bytes + each.size_bytes

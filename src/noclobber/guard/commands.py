@@ -183,6 +183,8 @@ def run_command(
             raise ShellUnavailableError(
                 turn.root, f"There is no guarded shell here: {error}. The command was not run."
             ) from None
+    except OSError as error:
+        raise commit_failed(error, turn.root) from error  # A refusal of ours stays what it is.
     from noclobber.guard.watched_commands import begin, end, run_plainly, text_of
 
     if (reason := why_no_command(turn.root, text_of(argv))) is not None:

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 Rebaseline = Literal["on-read", "after-conflict"]
 
 NOTHING_SEEN = Coverage((), 1)
+KEPT, KEPT_A_FILE = 4096, 32  # Reads, and own writes.
 REFUSED_KEPT = 64  # Hashes of refused bytes, a file. An agent that goes on for longer has been given up.
 
 # One lock for all turns: it is held for a microsecond or two. A fork waits for it, so that no child
@@ -131,8 +132,10 @@ class TurnContext:
             self._files: dict[str, _File] | None = {}
             self._names: dict[str, _Name] = {}
             self._conflict_names: dict[str, str] = {}
-            # The reads, in the order they happened; a read's id is its place. Four lists and not one of
-            # tuples: with a hundred thousand reads the collector would go through as many tuples.
+            # The reads, in the order they happened; a read's id is its place, counted with those that are
+            # forgotten. Four lists and not one of tuples: with a hundred thousand reads the collector would
+            # go through as many tuples.
+            self._forgotten_reads = 0
             self._read_files: list[_File] = []
             self._read_hashes: list[str] = []
             self._read_parts: list[Coverage] = []
@@ -223,10 +226,11 @@ class TurnContext:
             turn_id, _, number = observation_id.rpartition(":")
             is_number = number.isascii() and number.isdigit() and len(number) < 10
             row = int(number) if is_number and turn_id == self.turn_id else -1
-            if not 0 <= row < len(self._read_files) or str(row) != number:
+            row -= self._forgotten_reads
+            if not 0 <= row < len(self._read_files) or str(row + self._forgotten_reads) != number:
                 raise BadRequestError(
                     "",
-                    f"This turn has made no observation {observation_id!r}. "
+                    f"This turn has made no observation {observation_id!r}, or thousands of reads ago. "
                     "An id is good within the turn that made it: read the file again.",
                     observation_id=observation_id,
                 )
@@ -262,6 +266,8 @@ class TurnContext:
             self._take(file, sha256, seen)
             self._written.pop((canonical, sha256), None)  # So that the last write is the last entry.
             self._written[canonical, sha256] = seen
+            if len(self._written) > self._most_rows():
+                self._forget_written()
             if file.trouble:
                 file.trouble.refused.clear()  # What landed was made from the latest version.
             self._bind(lexical, file, may_move=True)
@@ -620,12 +626,34 @@ class TurnContext:
         at_s = self._clock.now_s()
         if sha256 == file.initial:
             sha256 = file.initial  # One string where one will do: there may be a hundred thousand.
-        observation_id = f"{self.turn_id}:{len(self._read_files)}"
+        if len(self._read_files) > self._most_rows():
+            self._forget_reads()
+        observation_id = f"{self.turn_id}:{self._forgotten_reads + len(self._read_files)}"
         self._read_files.append(file)
         self._read_hashes.append(sha256)
         self._read_parts.append(seen)
         self._read_times_s.append(at_s)
         return Observation(file.path, sha256, seen, observation_id, at_s)
+
+    def _most_rows(self) -> int:
+        """Return how many reads, and how many own writes, are remembered: a turn may last for weeks."""
+        return KEPT + KEPT_A_FILE * len(self._known_files())
+
+    def _forget_reads(self) -> None:
+        """Forget the older half of the reads. What is known of each file's baseline stays."""
+        half = len(self._read_files) // 2
+        for column in (self._read_files, self._read_hashes, self._read_parts, self._read_times_s):
+            del column[:half]
+        self._forgotten_reads += half
+
+    def _forget_written(self) -> None:
+        """Forget the older half of the own writes, but for each file's last one."""
+        last, older = dict(self._written.keys()), len(self._written) // 2
+        self._written = {
+            (path, sha256): seen
+            for number, ((path, sha256), seen) in enumerate(self._written.items())
+            if number >= older or last[path] == sha256
+        }
 
 
 def _trouble(file: _File) -> _Trouble:

@@ -8,6 +8,7 @@ import errno
 import os
 from typing import NoReturn
 
+from noclobber.disk.system_errors import EXHAUSTED, exhausted
 from noclobber.errors import AccessDeniedError, MissingFileError, NotAFileError, StorageError
 from noclobber.lock.names import is_lock_file
 
@@ -37,6 +38,8 @@ def explain(error: OSError, path: str, verb: str, directory: int | None = None, 
         why = "the filesystem is mounted read-only. Mount it writable, or work on a copy elsewhere"
     elif number in (errno.ENOSPC, errno.EDQUOT):
         why = "the disk is full. Free some space, then try again"
+    elif number in EXHAUSTED:
+        raise exhausted(error, path) from error
     else:
         why = f"{error.strerror or error}. Check the disk (`noclobber doctor`)"
     raise StorageError(path, f"cannot {verb}: {why}", errno=number) from error

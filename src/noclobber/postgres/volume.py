@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from noclobber.core.project import SECTIONS_FOLDER, TREE_ID_NAME, state_folder
 from noclobber.disk import filesystems, hashing, metadata, paths
 from noclobber.disk.reading import read_all
-from noclobber.disk.system_errors import commit_failed
+from noclobber.disk.system_errors import EXHAUSTED, commit_failed, exhausted
 from noclobber.errors import ABSENT, NOT_A_FILE, UNREADABLE, ConfigError, StorageError
 from noclobber.postgres.second_names import SecondNames, is_put_aside
 
@@ -87,6 +87,8 @@ class Volume:
             except FileNotFoundError:
                 return SeenFile(ABSENT)
             except OSError as error:
+                if error.errno in EXHAUSTED:
+                    raise exhausted(error, path) from error
                 if error.errno != errno.ESTALE:
                     return SeenFile(NOT_A_FILE if error.errno in (errno.ELOOP, errno.ENXIO) else UNREADABLE)
             # The mount has the name of a file that was replaced elsewhere. It forgets it within seconds.

@@ -251,6 +251,8 @@ class Committer:
         store = self._store  # Another thread may close it.
         if store is not None:
             self._unreported.extend(sweep.sweep(store, sparing, young=young))
+        if self.keeper is not None and self.keeper.is_full:
+            self.keeper.tidy()
 
     def reporting(self, results: list[WriteResult], *troubles: UnflushedError | None) -> list[WriteResult]:
         """
