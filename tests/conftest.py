@@ -31,11 +31,12 @@ else:
 os.environ["NOCLOBBER_STANDBY"] = "off"
 
 
-# A shell that starts a test run in the background lets it ignore Ctrl-C, and every process of the tests inherits
-# that: those that test an interrupt would wait for ever.
-for _signal, _handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGQUIT, signal.SIG_DFL)):
+# A shell that starts a test run in the background lets it ignore Ctrl-C, `nohup` SIGHUP, others more; and every
+# process of the tests inherits that, and what is blocked: those that test a signal would wait for ever.
+for _signal in signal.valid_signals() - {signal.SIGPIPE, signal.SIGXFSZ, signal.SIGKILL, signal.SIGSTOP}:
     if signal.getsignal(_signal) == signal.SIG_IGN:
-        signal.signal(_signal, _handler)
+        signal.signal(_signal, signal.default_int_handler if _signal == signal.SIGINT else signal.SIG_DFL)
+signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
 def sha256(data: bytes) -> str:

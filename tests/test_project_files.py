@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+import signal
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -82,3 +85,26 @@ def test_a_commit_is_checked_by_the_same_tools_as_make_lint() -> None:
     assert [hook.split()[:3] for hook in hooks] == [
         [".venv/bin/python", "-m", tool] for tool in ("ruff", "ruff", "mypy")
     ]
+
+
+def test_whoever_starts_the_tests_they_have_the_signals_that_they_need() -> None:
+    """Finding R19: under `nohup` one test waited four minutes for a process that ignored SIGHUP."""
+    numbers = [signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1, signal.SIGCHLD]
+    before = {number: signal.getsignal(number) for number in numbers}
+    program = (
+        "import signal, tests.conftest\n"
+        f"print(*[signal.getsignal(number) != signal.SIG_IGN for number in {[int(one) for one in numbers]}],"
+        " not signal.pthread_sigmask(signal.SIG_BLOCK, ()))"
+    )
+    try:
+        for number in numbers:
+            signal.signal(number, signal.SIG_IGN)
+        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+        started = subprocess.Popen(
+            [sys.executable, "-c", program], cwd=PROJECT, stdout=subprocess.PIPE, text=True
+        )
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    assert started.communicate(timeout=120)[0].split() == ["True"] * 7

@@ -55,12 +55,12 @@ def test_a_folder_that_another_thread_makes_at_the_same_moment_is_no_failure(roo
     class Late(AgentTraceLedger):
         tries = 0
 
-        def prepare(self) -> None:
+        def prepare(self, events: int = 1) -> None:
             self.tries += 1
             if self.tries == 1:
                 os.mkdir(root / ".noclobber")
                 raise LedgerError(self.path, "there was no folder yet")
-            super().prepare()
+            super().prepare(events)
 
     ledger = Late(root / ".noclobber" / NAME)
     with ledger:

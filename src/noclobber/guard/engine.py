@@ -232,6 +232,7 @@ def _committed(turn: WritingTurn, wanted: ChangeSet) -> list[WriteResult]:
         for change in changes
         for facts in (change.facts,)
     ]
+    turn.recorder.prepare(len(rows))
     return guard.commit(rows, fence=fence)
 
 

@@ -228,6 +228,7 @@ def _git_locks(turn: Turn | CommandTurn, command: CommandRun, changes: TreeChang
 def _committed(
     turn: Turn | CommandTurn, rows: list[TreeRow], relied_on: ReliedOn | None
 ) -> list[WriteResult]:
+    turn.recorder.prepare(len(rows))
     return retrying(
         lambda: turn.guard.commit(rows, fence=turn.fence, relied_on=relied_on),
         turn.options.wait_s,

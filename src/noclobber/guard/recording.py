@@ -58,15 +58,15 @@ class Recorder:
         self._identity: tuple[ToolCall, dict[str, str]] | None = None
         """Who made the call that was last recorded."""
 
-    def prepare(self) -> bool:
+    def prepare(self, events: int = 1) -> bool:
         """
-        Make sure that an event can be recorded, or raise `LedgerError`.
+        Make sure that so many events can be recorded, or raise `LedgerError`.
 
         Makes the state folder if there is none; returns True if it did.
         """
         self._refuse_a_link()
         try:
-            self.ledger.prepare()
+            self.ledger.prepare(events)
             # A ledger on a server needs no folder. Claims and commands do.
             return not os.path.lexists(f"{self.root or ''}/{STATE_FOLDER}") and self._make_state_folder()
         except CoordinatorUnavailableError:
@@ -74,7 +74,7 @@ class Recorder:
         except LedgerError:
             is_new = self._make_state_folder()
         # Once more, also if the folder was there: another process may have made it between our two looks.
-        self.ledger.prepare()
+        self.ledger.prepare(events)
         return is_new
 
     def refusal(self, call: ToolCall, error: NoclobberError) -> None:

@@ -26,6 +26,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from fcntl import LOCK_UN, flock
 from itertools import islice
 from threading import get_ident
@@ -35,7 +36,7 @@ from noclobber.core.clock import SYSTEM_CLOCK, iso8601
 from noclobber.disk import mutex, signals
 from noclobber.errors import LedgerError
 from noclobber.ledger.line import START, Link, encode, seal
-from noclobber.ledger.open_file import FOR_READING, Handle, failure, open_ledger
+from noclobber.ledger.open_file import EVENT_BYTES, FOR_READING, Handle, failure, open_ledger
 from noclobber.ledger.reader import Lines, backwards
 from noclobber.ledger.tail import list_set_aside, read_tail, set_aside
 
@@ -89,14 +90,15 @@ class AgentTraceLedger:
         self._handle = _handle or Handle(self.path, clock, patience_s)
 
     @signals.whole
-    def prepare(self) -> None:
+    def prepare(self, events: int = 1) -> None:
         """
         Open the file, or create it, and raise the `LedgerError` that an append would meet now.
 
         For whoever must know, before a change, that it can be recorded afterwards. Nothing is written and
-        nothing stays locked: a disk that fills up in between is met by the append.
+        nothing stays locked. Room for so many events is set aside, where the filesystem can do that;
+        elsewhere a disk that fills up in between is met by the append.
         """
-        self._own_handle().prepare()
+        self._own_handle().prepare(events)
 
     def append(self, event: Mapping[str, Any]) -> LedgerEntry:
         """Record one event: all of it, once, after everything recorded before."""
@@ -266,6 +268,8 @@ class AgentTraceLedger:
                 )
                 before, aside = after, None
             text = lines[0] if len(lines) == 1 else b"".join(lines)
+            with suppress(OSError):  # For the next: that of a lock's release is not prepared.
+                handle.make_room(end, len(text) + EVENT_BYTES)
             _write_all_or_nothing(handle.descriptor, text, end)
             handle.size, handle.link = end + len(text), before
             return entries

@@ -35,6 +35,10 @@ GROUP_APPENDS = stat.S_IRGRP | stat.S_IWGRP
 FOR_APPENDING = os.O_RDWR | os.O_APPEND | os.O_CREAT | _CAREFULLY
 _LOCK_LEDGER = ".lock-ledger.jsonl"  # `lock.names.LEDGER_NAME`, which is above this folder.
 _REOPENINGS = 100
+EVENT_BYTES = 2048  # More than an event takes, with long paths.
+OTHERS_ROOM_BYTES = 16 << 10
+AHEAD_BYTES = 48 << 10
+FULL = (errno.ENOSPC, errno.EDQUOT)
 _LEASE_SUFFIX = ".lease"  # After the ledger's own name: `lock.names` knows what begins with that.
 _SEAL = b',"hash":"sha256:'  # What the last member of every line begins with; `line` has the whole.
 _SEAL_BYTES = len(_SEAL) + 64 + len(b'"}\n')
@@ -45,7 +49,7 @@ class Handle:
 
     __slots__ = (
         *("_clock", "_lease", "_patience_s", "descriptor", "identity", "is_alone", "is_new"),
-        *("link", "lock", "path", "pid", "size", "thread"),
+        *("link", "lock", "path", "pid", "size", "taken_bytes", "thread"),
     )
 
     def __init__(
@@ -60,6 +64,7 @@ class Handle:
         self.is_new = True  # Opened, and not flushed since.
         self.size = -1  # -1: another process may have appended, so the end must be read.
         self.link: Link | None = None  # The last entry that this process saw; None before the first.
+        self.taken_bytes = 0  # On the disk, with what is set aside.
         self.is_alone = False  # On a mount whose locks reach nobody else.
         self._lease: tuple[int, bytes] | None = None
 
@@ -75,12 +80,17 @@ class Handle:
             )
         return self
 
-    def prepare(self) -> None:
-        """Open the file if it is not open, and raise the `LedgerError` that an append would meet now."""
+    def prepare(self, events: int = 1) -> None:
+        """
+        Open the file if it is not open, and raise the `LedgerError` that an append would meet now.
+
+        The disk sets room aside for so many events, so that one that is full by then does not matter.
+        """
         with self.lock:
             self.thread = get_ident()
             try:
                 size = self.hold()
+                self.make_room(size, EVENT_BYTES * events)
                 if size not in (0, self.size) and not self._ends_in_a_seal(size):
                     from noclobber.ledger.tail import read_tail  # Torn, or not a ledger: this finds out.
 
@@ -111,9 +121,28 @@ class Handle:
             except FileNotFoundError:
                 named = None
             if named is not None and (named.st_dev, named.st_ino) == self.identity:
+                self.taken_bytes = named.st_blocks * 512
                 return named.st_size
             self.close()
         raise LedgerError(self.path, "the ledger is replaced again and again; find out which program does it")
+
+    def make_room(self, size: int, room_bytes: int) -> None:
+        """
+        Let the disk set room aside behind the file's end, and for what others append before us; or `OSError`.
+
+        The mutex is held. Nothing happens where the filesystem has no such call: NFS before 4.2, some FUSE.
+        """
+        room_bytes += OTHERS_ROOM_BYTES
+        if self.taken_bytes >= size + room_bytes:
+            return
+        from noclobber.disk import ahead  # Here: most hooks find room.
+
+        try:
+            ahead.set_aside(self.descriptor, size, room_bytes + AHEAD_BYTES)
+        except OSError as error:
+            if error.errno not in FULL:
+                return
+            ahead.set_aside(self.descriptor, size, room_bytes)  # Less may be had.
 
     def _wait_for_other_mounts(self) -> None:
         """Take the lease that other mounts see, and forget what this one remembers of the file."""
@@ -172,9 +201,9 @@ class LightLedger:
         self._handle = Handle(path)
         self._loaded: AgentTraceLedger | None = None
 
-    def prepare(self) -> None:
-        """Open the file, and raise the `LedgerError` that an append would meet now."""
-        self._handle.prepare()
+    def prepare(self, events: int = 1) -> None:
+        """Open the file, and raise the `LedgerError` that so many appends would meet now."""
+        self._handle.prepare(events)
 
     def append(self, event: Mapping[str, Any]) -> LedgerEntry:
         """Record one event, through the file that `prepare` opened."""

@@ -27,8 +27,8 @@ class LedgerWriter(Protocol):
     def path(self) -> str:
         """Where the ledger is, for messages to people."""
 
-    def prepare(self) -> None:
-        """Raise the `LedgerError` that an append would meet now, as far as can be told without one."""
+    def prepare(self, events: int = 1) -> None:
+        """Raise the `LedgerError` that so many appends would meet now, as far as can be told without one."""
 
     def append(self, event: Mapping[str, Any]) -> LedgerEntry:
         """Record one event: all of it, once, after everything recorded before."""

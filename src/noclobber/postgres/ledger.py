@@ -45,7 +45,7 @@ class PostgresLedger:
             self._named = self._given if isinstance(self._given, str) else self._given()
         return self._named
 
-    def prepare(self) -> None:
+    def prepare(self, events: int = 1) -> None:
         """
         Raise the `LedgerError` that an append would meet now: the server does not answer.
 
