@@ -502,7 +502,7 @@ def test_a_stored_hash_is_found_without_the_disk_and_without_hashing(
 
     expected = sha256(file.read_bytes())
     file.unlink()
-    monkeypatch.setattr(hashing, "_make", lambda *_: pytest.fail("it hashed"))
+    monkeypatch.setattr(hashing, "sha256", lambda *_: pytest.fail("it hashed"))
     for name in ("open", "stat", "lstat", "readlink", "getcwd"):
         monkeypatch.setattr(os, name, lambda *_, **__: pytest.fail("it looked at the disk"))
     assert turn.get_initial_hash("large") == expected
