@@ -18,7 +18,8 @@ from pathlib import Path
 from fuzz.acting_targets import acting_targets
 from fuzz.command_targets import command_targets
 from fuzz.engine import Target
-from noclobber.core import json_text, options_file
+from noclobber.core import json_text
+from noclobber.core.options import load_options
 from noclobber.core.project import OPTIONS_NAME, SHARED_OPTIONS_NAME
 from noclobber.disk.commit import journal
 from noclobber.errors import NoclobberError
@@ -262,7 +263,7 @@ class _Files:
         for name in (OPTIONS_NAME, SHARED_OPTIONS_NAME):
             path = self._put(name, data)
             with suppress(NoclobberError):
-                options_file.load(self.where.root)
+                load_options(self.where.root)
             os.unlink(path)
 
     def claim(self, data: bytes) -> None:

@@ -30,6 +30,10 @@ else:
 # Hooks that tests run leave no process behind; tests/hook/test_standby.py and the tests in real hosts do.
 os.environ["NOCLOBBER_STANDBY"] = "off"
 
+# Whom the user trusts, and what is installed, is nobody's business here, and tests leave nothing of it behind.
+_STATE = tempfile.TemporaryDirectory(prefix="noclobber-tests-state-")
+os.environ["XDG_STATE_HOME"] = _STATE.name
+
 
 # A shell that starts a test run in the background lets it ignore Ctrl-C, `nohup` SIGHUP, others more; and every
 # process of the tests inherits that, and what is blocked: those that test a signal would wait for ever.

@@ -23,6 +23,7 @@ from noclobber.hosts.shell_prefix import START
 from noclobber.shell.level import GUARDED, probe
 from tests.rigs.hooks import HookRig, refusal
 from tests.rigs.meanwhile import Meanwhile
+from tests.rigs.trusting import trusted_options
 
 
 @pytest.fixture
@@ -75,6 +76,7 @@ class Shell:
             "HOME": "/nonexistent",
             "SHELL": "/bin/bash",
             "XDG_RUNTIME_DIR": str(self.rig.runtime),
+            "XDG_STATE_HOME": os.environ["XDG_STATE_HOME"],
             "CLAUDE_CODE_SESSION_ID": self.rig.session,
             "CLAUDE_ENV_FILE": str(self._file),
         }
@@ -391,7 +393,7 @@ def test_a_command_of_noclobbers_own_is_not_guarded(shell: Shell, rig: HookRig) 
 def test_the_options_say_how(shell: Shell, rig: HookRig, file: Path) -> None:
     """N-shell: `watched` and `off` run the command as it is."""
     for level, kinds in (("watched", ["MUTATION"]), ("off", ["MUTATION"])):
-        (rig.root / "noclobber.toml").write_text(f'shell = "{level}"\n')
+        trusted_options(rig.root, f'shell = "{level}"\n')
         rig.read(file)
         assert shell.run(f"echo {level} > a.txt; echo $NOCLOBBER_RUN")[1].strip() == ""
         assert rig.kinds() == kinds

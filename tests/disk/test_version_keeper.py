@@ -15,6 +15,7 @@ import pytest
 from noclobber import BadRequestError, StaleFileError, Workspace
 from noclobber.disk import version_keeper
 from noclobber.disk.versions import Versions
+from tests.rigs.trusting import trusted_options
 
 
 def sha(data: bytes) -> str:
@@ -142,7 +143,7 @@ def test_large_files_and_excluded_names_are_not_kept(root: Path, monkeypatch: py
 def test_versions_can_be_switched_off(root: Path) -> None:
     """Ruling 19: `versions = "off"` keeps nothing, also by the file."""
     (root / "a.md").write_bytes(b"one\n")
-    (root / "noclobber.toml").write_text('versions = "off"\n')
+    trusted_options(root, 'versions = "off"\n')
 
     rewrite(root, "a.md", b"two\n", b"three\n")
 
@@ -153,7 +154,7 @@ def test_the_table_in_the_options_file_sets_the_rules(root: Path) -> None:
     """Ruling 19 calls the option `versions.exclude`."""
     (root / "a.md").write_bytes(b"one\n")
     (root / "b.md").write_bytes(b"one of b\n")
-    (root / "noclobber.toml").write_text('[versions]\nexclude = ["a.*"]\ndays = 3\n')
+    trusted_options(root, '[versions]\nexclude = ["a.*"]\ndays = 3\n')
 
     rewrite(root, "a.md", b"two\n")
     rewrite(root, "b.md", b"two\n")

@@ -16,6 +16,7 @@ import pytest
 from noclobber.hook.commands import only_runs_us
 from tests.rigs.clones import IDENTITY
 from tests.rigs.hooks import HookRig, beside, is_denied, refusal
+from tests.rigs.trusting import trusted_options
 
 
 def git(rig: HookRig, *words: str) -> str:
@@ -44,7 +45,7 @@ def sha256(text: str) -> str:
 
 @pytest.fixture(autouse=True)
 def at_this_level(root: Path) -> None:
-    (root / "noclobber.toml").write_text('shell = "watched"\n')
+    trusted_options(root, 'shell = "watched"\n')
 
 
 @pytest.mark.parametrize(
@@ -173,7 +174,7 @@ def test_what_only_reads_and_what_runs_in_the_background_passes(
 
 def test_the_option_switches_it_off(rig: HookRig, file: Path) -> None:
     """N-shell: as before this level existed."""
-    (rig.root / "noclobber.toml").write_text('shell = "off"\n')
+    trusted_options(rig.root, 'shell = "off"\n')
     rig.read(file)
     file.write_text("a person's\n")
     assert run(rig, "echo mine > a.txt") == []
@@ -329,7 +330,7 @@ def test_the_agent_is_told_once_that_a_command_in_the_background_is_not_guarded(
     rig: HookRig, file: Path, level: str
 ) -> None:
     """N-shell: with the result of the first one of a session, and in every session."""
-    (rig.root / "noclobber.toml").write_text(f'shell = "{level}"\n')
+    trusted_options(rig.root, f'shell = "{level}"\n')
     [told] = run(rig, "make > log", then="true", run_in_background=True)
     assert "is not guarded" in told["hookSpecificOutput"]["additionalContext"]
     assert run(rig, "make > log", then="true", run_in_background=True) == []
@@ -340,7 +341,7 @@ def test_the_agent_is_told_once_that_a_command_in_the_background_is_not_guarded(
 
 def test_nothing_is_said_of_the_background_where_the_shell_is_switched_off(rig: HookRig, file: Path) -> None:
     """N-shell: there no command is guarded, and the user has said so."""
-    (rig.root / "noclobber.toml").write_text('shell = "off"\n')
+    trusted_options(rig.root, 'shell = "off"\n')
     assert run(rig, "make > log", then="true", run_in_background=True) == []
 
 

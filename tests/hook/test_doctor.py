@@ -18,6 +18,7 @@ from noclobber.hosts.hook_entries import hook_file
 from noclobber.hosts.traits import all_with_packages
 from noclobber.shell.level import ShellLevel
 from tests.rigs.hooks import HookRig
+from tests.rigs.trusting import trusted_options
 
 FORMATS = all_with_packages()
 
@@ -425,9 +426,9 @@ def test_doctor_says_which_level_shell_commands_get_and_why(
         )
     monkeypatch.setattr(doctor, "probe", lambda _: ShellLevel("watched", "it is forbidden"))
     assert shell() == "watched: there can be no private view here (it is forbidden)"
-    (root / "noclobber.toml").write_text('shell = "watched"\n')
+    trusted_options(root, 'shell = "watched"\n')
     assert "shell = " in shell()
-    (root / "noclobber.toml").write_text('shell = "off"\n')
+    trusted_options(root, 'shell = "off"\n')
     assert shell().startswith("not looked at")
 
 

@@ -14,10 +14,13 @@ from typing import Any
 import pytest
 
 from noclobber import Workspace
+from noclobber.core import own_state
+from noclobber.core import trust as trusting
 from noclobber.core.clock import SystemClock
 from noclobber.guard import formatted as formatted_by
 from noclobber.ledger import last_writer
 from tests.rigs.hooks import HookRig, is_denied, refusal
+from tests.rigs.trusting import trusted_options
 
 WORDS = ("one", "two", "three", "four", "five", "six")
 
@@ -293,16 +296,16 @@ def test_a_named_formatter_is_run_again_where_the_user_trusts_the_folder(
     rig: HookRig, root: Path, trust: str, theirs: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Rulings 28 and 34: exactly its bytes are followed, in any kind of file; elsewhere it is not even run."""
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    trusted = tmp_path / "config" / "noclobber" / "trusted"
-    trusted.parent.mkdir(parents=True)
-    if trust != "not trusted":
-        trusted.write_text(f"{root.parent if trust == 'another folder' else root.resolve()}\n")
-        trusted.chmod(0o666 if "others" in trust else 0o600)
     ran = tmp_path / "ran"
     script = f"open({str(ran)!r}, 'w'); {HEADER}"
     command = f"{shlex.quote(sys.executable)} -c {shlex.quote(script)} {{file}}"
     (root / "noclobber.toml").write_text(f"formatters = [{json.dumps(command)}]\n")
+    if trust != "not trusted":
+        folder = root.parent if trust == "another folder" else root
+        trusting.trust(str(folder), trusting.weakening(str(root)))
+    if "others" in trust:
+        for entry in Path(own_state.own_folder(), trusting.TRUSTED).iterdir():
+            entry.chmod(0o666)
     file = root / "notes.txt"
     rig.write(file, "a  b\n")
     file.write_text(theirs)
@@ -317,9 +320,8 @@ def test_a_formatter_that_the_host_runs_in_its_own_tool_is_run_again_on_a_copy(
     rig: HookRig, root: Path, is_trusted: bool, theirs: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """finding H6, rulings 28 and 34: opencode's plugin names it; what it left is the host's own write."""
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    (tmp_path / "noclobber").mkdir()
-    (tmp_path / "noclobber" / "trusted").write_text(f"{root.resolve()}\n" if is_trusted else "")
+    if is_trusted:
+        trusting.trust(str(root), {})
     file = root / "notes.txt"
     file.write_text("a  b\n")
     args = {"filePath": str(file), "oldString": "b", "newString": "B   "}
@@ -345,10 +347,7 @@ def test_a_named_formatter_that_fails_proves_nothing(
     rig: HookRig, root: Path, command: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Ruling 28."""
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    (tmp_path / "noclobber").mkdir()
-    (tmp_path / "noclobber" / "trusted").write_text(f"{root.resolve()}\n")
-    (root / "noclobber.toml").write_text(f"formatters = [{json.dumps(command)}]\n")
+    trusted_options(root, f"formatters = [{json.dumps(command)}]\n")
     file = root / "notes.txt"
     rig.write(file, "a\n")
     file.write_text("a \n")

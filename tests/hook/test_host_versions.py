@@ -20,6 +20,7 @@ from noclobber.guard.blame import blame
 from tests.conftest import sha256
 from tests.hook.test_approval_window import check, save, until
 from tests.rigs.hooks import HookRig, refusal
+from tests.rigs.trusting import trusted_options
 
 BEFORE = b"hello\nworld\n"
 
@@ -97,7 +98,7 @@ def test_what_the_rules_leave_out_is_not_kept(rig: HookRig, root: Path, tmp_path
     (root / ".git").mkdir(exist_ok=True)
     (root / ".gitignore").write_text("build.txt\n")
     if why == "off":
-        (root / "noclobber.toml").write_text('versions = "off"\n')
+        trusted_options(root, 'versions = "off"\n')
     name = {"secret": ".env", "ignored": "build.txt"}.get(why, "plain.txt")
     file = (tmp_path if why == "outside" else root) / name
     file.write_bytes(b"x" * (MOST_FILE_BYTES + 1 if why == "large" else 1))

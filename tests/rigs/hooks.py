@@ -47,7 +47,11 @@ class HookRig:
             [sys.executable, "-I", "-S", START, host, duty],
             input=data,
             capture_output=True,
-            env={"PATH": os.environ["PATH"], "XDG_RUNTIME_DIR": str(self.runtime)},
+            env={
+                "PATH": os.environ["PATH"],
+                "XDG_RUNTIME_DIR": str(self.runtime),
+                "XDG_STATE_HOME": os.environ.get("XDG_STATE_HOME", ""),
+            },
             timeout=60,
             **more,
         )

@@ -23,6 +23,7 @@ from noclobber.shell.changes import (
 )
 from noclobber.shell.landing_unchecked import land_unchecked
 from tests.rigs.commands import run
+from tests.rigs.trusting import trusted_options
 from tests.shell.test_process import events, is_available, project, run_with_an_outsider, shell
 
 __all__ = ["project"]
@@ -224,7 +225,7 @@ def test_a_command_whose_folder_is_gone_is_not_run_again(project: Path) -> None:
 
 
 def with_options(project: Path, line: str) -> None:
-    (project / "noclobber.toml").write_text(f"{line}\n")
+    trusted_options(project, f"{line}\n")
 
 
 def test_a_folder_of_the_options_lands_without_a_check(project: Path) -> None:
@@ -255,7 +256,7 @@ def test_a_built_in_name_can_be_taken_off_the_list(project: Path) -> None:
     refused = json.loads(run("run", "list", "--json", cwd=project).out)[0]["id"]
     for verb in ("show", "diff"):
         assert "node_modules/x" in run("run", verb, refused, cwd=project).out
-    with_options(project, "unchecked = 7")
+    (project / "noclobber.toml").write_text("unchecked = 7\n")
     assert "node_modules" in run("run", "show", refused, cwd=project).out
     again = run("run", "rerun", refused, cwd=project)
     assert (again.code, (project / "build/rules").read_text()) == (75, "theirs\n")

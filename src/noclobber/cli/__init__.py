@@ -55,6 +55,7 @@ COMMANDS = {
     "doctor": ("doctor", "what this filesystem can promise, and what a crash left behind"),
     "mcp": ("mcp", "guarded file tools for any MCP client, on stdio or loopback HTTP"),
     "install": ("install", "protect this project: install hooks for coding agents"),
+    "trust": ("trust", "let options of a project count that weaken the guard, after a look at them"),
     "start": ("start", "start a coding agent so that its shell commands run guarded"),
     "hook": ("hook", "answer one event of a coding agent (called by the hooks that `install` sets up)"),
     "lock": ("lock", "one task agent at a time in a deliverable folder, with leases that cannot get stuck"),

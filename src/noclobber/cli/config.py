@@ -49,12 +49,14 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     """Show the options. A file that is wrong is refused with what is wrong with it (exit code 3)."""
-    from noclobber.core.options import DEFAULTS, flat, options
+    from noclobber.core.options import DEFAULTS, flat, options, without
     from noclobber.core.options_file import load
+    from noclobber.core.trust import ignored, told
 
     root = root_of(args)
     loaded = load(root)
-    given = flat(loaded.given)
+    not_counted = ignored(root)
+    given = without(flat(loaded.given), not_counted)
     effective = options(given, DEFAULTS)._asdict()
     rows = [(name, value, loaded.path if name in given else None) for name, value in effective.items()]
     set_here = {name: os.environ[name] for name in ENVIRONMENT if os.environ.get(name)}
@@ -66,6 +68,7 @@ def run(args: Namespace) -> int:
                 "options": {
                     name: {"value": value, "source": path or "default"} for name, value, path in rows
                 },
+                "ignored": not_counted,
                 "environment": set_here,
             }
         )
@@ -82,6 +85,8 @@ def run(args: Namespace) -> int:
     ]
     shown += [[name, Cell(value, "warn"), "environment"] for name, value in set_here.items()]
     print(table(("option", "value", "from"), shown), end="")
+    if not_counted:
+        say(f"\n{visible(told(not_counted))}")
     return EXIT_OK
 
 

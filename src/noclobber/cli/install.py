@@ -59,6 +59,11 @@ def add_arguments(parser: ArgumentParser) -> None:
         choices=["refuse", "merge"],
         help="what the project does about a stale write: the option on_stale in its noclobber.toml",
     )
+    parser.add_argument(
+        "--trust",
+        action="store_true",
+        help="let options of the project count that weaken the guard; without it you are asked at a terminal",
+    )
     parser.add_argument("--to", metavar="FOLDER", help="with --as plugin: where to write the package")
     parser.add_argument(
         "--root",
@@ -111,6 +116,8 @@ def run(args: Namespace) -> int:
         is_well = is_well and all(row.get("trouble", "") == "" for row in made)
     if not args.uninstall and not args.user:
         rows += _stale_writes(args, find_project(project))
+    if not args.uninstall and not args.user and not args.dry_run:
+        _trust(args, find_project(project))
     if args.json:
         print_json(rows)
     elif args.dry_run:
@@ -123,6 +130,18 @@ def run(args: Namespace) -> int:
         scope = " --user" if args.user else ""
         say(f"undo: noclobber install {' '.join(hosts)}{scope} --uninstall")
     return EXIT_OK if is_well else EXIT_NO
+
+
+def _trust(args: Namespace, root: str) -> None:
+    """Ask about options of the project that weaken the guard, if somebody can be asked; else say so."""
+    from noclobber.cli.trust import ask
+    from noclobber.core import trust
+
+    if not (loose := trust.ignored(root)):
+        return
+    is_asked = sys.stdin is not None and sys.stdin.isatty() and not args.json
+    if not ((args.trust or is_asked) and ask(root, loose, is_answered=args.trust)) and not args.json:
+        say(trust.told(loose))
 
 
 def _refuse_short_lived(args: Namespace) -> None:

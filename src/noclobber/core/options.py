@@ -2,7 +2,8 @@
 The options of a workspace and of a turn: names, values, and errors that say what was meant.
 
 A new option is a change of this file alone: a field of `Options` with the sentence that explains it, the same
-name in `OptionValues` for type checkers, and a check in `_CHECKS`. Tests hold the three together, and
+name in `OptionValues` for type checkers, a check in `_CHECKS`, and in `_LOOSE` if a value weakens the guard.
+Tests hold them together, and
 docs/options.md has the sentences as a table.
 
 `Options` is on a hook's path, so nothing slow is imported here.
@@ -109,7 +110,7 @@ class Options(NamedTuple):
     notices: Literal["off", "names", "diff"] = "diff"
     """Hooks: whether an agent hears which files that it has read others changed, and is shown how."""
     switches: Literal["reserved", "open"] = "reserved"
-    """Whether agents may change noclobber's own options file, hooks, memory and code."""
+    """Whether agents may change noclobber's own options files, hooks, memory and code, in whatever folder."""
     reserved: tuple[str, ...] | None = None
     """More files and folders that agents may read and not change."""
     scope: Literal["turn", "session"] = "turn"
@@ -185,8 +186,25 @@ def load_options(root: str, base: Options = DEFAULTS) -> Options:
         return base
     from noclobber.core.options_file import load
 
-    given = load(root).given
+    given = flat(load(root).given)
+    if loose := loosening(given):
+        from noclobber.core.trust import is_trusted
+
+        given = given if is_trusted(root, loose) else without(given, loose)
     return options(given, base) if given else base
+
+
+def loosening(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those of a file's options that weaken the guard (ruling 34), as they are written."""
+    return {name: value for name, value in given.items() if name in _LOOSE and _LOOSE[name](value)}
+
+
+def without(given: Mapping[str, Any], loose: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options without those that weaken the guard; of `unchecked`, what tightens stays."""
+    left = {name: value for name, value in given.items() if name not in loose}
+    if "unchecked" in loose:
+        left["unchecked"] = [name for name in given["unchecked"] if name.startswith("!")]
+    return left
 
 
 def _unknown(name: str) -> str:
@@ -334,3 +352,15 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "versions_days": _days,
     "versions_bytes": _byte_count,
 }
+_LOOSE: dict[str, Callable[[Any], bool]] = {
+    "switches": lambda value: value != DEFAULTS.switches,
+    "formatters": bool,
+    "shell": lambda value: value != DEFAULTS.shell,
+    "unchecked": lambda value: any(not name.startswith("!") for name in value),
+    "versions": lambda value: value != DEFAULTS.versions,
+    "versions_exclude": lambda value: set(value) != set(SECRET_NAMES),  # Secrets are kept, or too little is.
+    "versions_ignored": lambda value: value != DEFAULTS.versions_ignored,
+    "versions_days": lambda value: value < VERSIONS_DAYS,
+    "versions_bytes": lambda value: value < VERSIONS_BYTES,
+}
+"""Which values of an option weaken the guard. An option that is not here has none."""

@@ -162,9 +162,9 @@ def _did_not_come_back(turn: HookTurn, call: GuardedCall, key: str) -> None:
 
 def of_background(turn: HookTurn, event: Event) -> str:
     """Return what the agent is told about a command that its host does not wait for: once a session."""
-    from noclobber.hook.session_notes import note_background
+    from noclobber.hook.session_notes import BACKGROUND, note_told
 
-    if turn.options.shell == "off" or not note_background(event.host, event.session_id):
+    if turn.options.shell == "off" or not note_told(event.host, event.session_id, BACKGROUND):
         return ""
     return (
         "noclobber: this command runs in the background, so what it writes is not guarded: it may write over "

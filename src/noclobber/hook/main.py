@@ -244,9 +244,10 @@ def _tell(host: Host, turn: HookTurn, event: Event, outside: Outside) -> Answer:
             from noclobber.hook import guidance
 
             told = guidance.merged(turn, event, outside.merges)
-        if turn.options.notices != "off":
-            from noclobber.hook import notices
+        from noclobber.hook import notices
 
+        told = "\n".join(filter(None, (told, notices.of_options(turn, event))))
+        if turn.options.notices != "off":
             told = "\n".join(filter(None, (told, notices.after_call(turn, event, outside.looked))))
     except Exception as failure:  # What happened is on record, and the next write is checked all the same.
         _log(event.host, event, b"", failure)
@@ -257,13 +258,13 @@ def _tell_at_start(host: Host, event: Event) -> Answer:
     """Tell the agent at the start of its turn what others have changed since."""
     told = ""
     try:
+        from noclobber.hook import notices
         from noclobber.hook.turn import HookTurn
 
         turn = HookTurn(event)
+        told = notices.of_options(turn, event)
         if turn.options.notices != "off":
-            from noclobber.hook import notices
-
-            told = notices.at_start(turn, event)
+            told = "\n".join(filter(None, (told, notices.at_start(turn, event))))
     except Exception as failure:
         _log(event.host, event, b"", failure)
     return host.tell(event, told) if told else host.phrase(event, None)

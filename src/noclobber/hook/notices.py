@@ -59,6 +59,17 @@ def at_start(turn: HookTurn, event: Event) -> str:
         return _news(turn, event, memory, watched, dict(watched)) if watched else ""
 
 
+def of_options(turn: HookTurn, event: Event) -> str:
+    """Return that options of the project do not count, once a session; empty if there is nothing to tell."""
+    from noclobber.core import trust
+    from noclobber.hook import session_notes
+
+    not_counted = trust.ignored(turn.root)
+    if not not_counted or not session_notes.note_told(event.host, event.session_id, session_notes.TRUST):
+        return ""
+    return f"noclobber: {trust.told(not_counted)} Tell the user; do not change it yourself."
+
+
 def _news(
     turn: HookTurn,
     event: Event,

@@ -7,7 +7,8 @@ What hooks note of a session as a whole, for its next events: small files in the
 | marks | one for each call that a process looks on during (`guard/approval`); without its mark it ends |
 | what was delegated | which subagent is at work, in hosts that do not name them |
 | the last command | whether a change may be the agent's own |
-| level, shell file, background | how the session's commands are run, and what it was told about them |
+| level, shell file | how the session's commands are run |
+| background, trust | what the session was told once: about such commands, about options that do not count |
 
 All of them go with the session (`session_memory.end_session`). Without the project no event is answered. The
 others only make an answer better, or are found out again.
@@ -32,6 +33,7 @@ DELEGATED = "delegated"
 LEVEL = "level"
 SHELL_FILE = "shell-file"  # Which file the session's shells read first.
 BACKGROUND = "background"
+TRUST = "trust"
 
 
 # -- the project -----------------------------------------------------------------------------------------
@@ -229,12 +231,12 @@ def noted_shell_file(host: str, session_id: str) -> str | None:
     return _noted(host, session_id, SHELL_FILE)
 
 
-def note_background(host: str, session_id: str) -> bool:
-    """Note that a session was told about commands in the background; True if it was not told before."""
+def note_told(host: str, session_id: str, what: str) -> bool:
+    """Note that a session was told something; True if it was not told before."""
     try:
         with small_file.closing(open_runtime()) as runtime_fd:
-            # Of two commands that start together one makes it, so it is told once.
-            small_file.create(_name(host, session_id, BACKGROUND), b"", runtime_fd)
+            # Of two events that come together one makes it, so it is told once.
+            small_file.create(_name(host, session_id, what), b"", runtime_fd)
         return True
     except (OSError, HookFailedError):
         return False

@@ -78,7 +78,8 @@ def read_state(
             troubles.append(str(error))
             return otherwise
 
-    attempt(lambda: _check_config(root), None)
+    if said := attempt(lambda: _check_config(root), ""):
+        troubles.append(said)
     turns = [turn._asdict() for turn in open_turns.look(state)]
     found = leftovers.found_in(state, clock.now_s())
     events = attempt(lambda: last_events(root, troubles), []) if with_ledger else []
@@ -114,13 +115,15 @@ def read_state(
     )
 
 
-def _check_config(root: str) -> None:
-    from noclobber.core.options_file import load
+def _check_config(root: str) -> str:
+    """Return which options do not count; `ConfigError` if the file is wrong."""
+    from noclobber.core import trust
 
     try:
-        load(root)
+        not_counted = trust.ignored(root)
     except ConfigError as error:
         raise ConfigError(error.path, f"{error.message} Until it is fixed, every turn is refused.") from None
+    return trust.told(not_counted) if not_counted else ""
 
 
 def _ledger(root: str) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from noclobber.guard.git.mine import Mine, MinePlan, plan
 from noclobber.guard.git.repository import Repository
 from noclobber.ledger.history import LandedWrite
 from tests.rigs.clones import IDENTITY, Clone
+from tests.rigs.trusting import trusted_options
 
 TEXT = b"".join(b"line %d\n" % number for number in range(1, 31))
 
@@ -183,7 +184,7 @@ def test_a_write_that_was_recorded_late_is_not_passed_over(clone: Clone) -> None
 def test_lines_of_a_file_whose_versions_are_not_kept_are_not_in_the_digest(root: Path, setting: str) -> None:
     """N-versions: a file with secrets, for example; it is read from the ledger's beginning instead."""
     clone = Clone(root, {"plan.md": TEXT, "other.md": b"other\n"})
-    (root / "noclobber.toml").write_text(f"{setting}\n")
+    trusted_options(root, f"{setting}\n")
     clone.change("ana", "plan.md", b"line 3\n", b"the password\n")
     for number in range(10):
         clone.write("bob", "other.md", b"other %d\n" % number)

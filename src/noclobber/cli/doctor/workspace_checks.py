@@ -147,11 +147,12 @@ def _level_with_a_coordinator(root: str) -> Level | None:
 
 def check_config(root: str) -> list[Finding]:
     """Check that the options file is valid."""
+    from noclobber.core import trust
     from noclobber.core.options import options
     from noclobber.core.options_file import load
 
     try:
-        loaded = load(root)
+        loaded, not_counted = load(root), trust.ignored(root)
     except ConfigError as error:
         return [Finding("options", False, str(error), "fix the file; until then every turn is refused")]
     chosen = options(loaded.given)
@@ -159,6 +160,7 @@ def check_config(root: str) -> list[Finding]:
     told = {"diff": "with a short diff", "names": "by name", "off": "not"}[chosen.notices]
     return [
         Finding("options", True, loaded.path or "no options file; the defaults apply"),
+        *([Finding("trust", True, trust.told(not_counted))] if not_counted else []),
         Finding("stale writes", True, f'{stale} (on_stale = "{chosen.on_stale}")'),
         Finding(
             "notices", True, f'agents are told of others\' changes {told} (notices = "{chosen.notices}")'
