@@ -182,7 +182,7 @@ def flat(given: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def load_options(root: str, base: Options = DEFAULTS) -> Options:
     """Return `base` with what the options file in a project's root changes. `ConfigError` if it is wrong."""
-    if not os.path.lexists(f"{root}/{OPTIONS_NAME}") and not os.path.lexists(f"{root}/{SHARED_OPTIONS_NAME}"):
+    if not has_file(root):
         return base
     from noclobber.core.options_file import load
 
@@ -192,6 +192,11 @@ def load_options(root: str, base: Options = DEFAULTS) -> Options:
 
         given = given if is_trusted(root, loose) else without(given, loose)
     return options(given, base) if given else base
+
+
+def has_file(root: str) -> bool:
+    """True if there is a file in a project's root that options may be in."""
+    return any(os.path.lexists(f"{root}/{name}") for name in (OPTIONS_NAME, SHARED_OPTIONS_NAME))
 
 
 def loosening(given: Mapping[str, Any]) -> dict[str, Any]:

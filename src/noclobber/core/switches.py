@@ -74,7 +74,12 @@ _NOTHING = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EACCES, errno.ENAMET
 
 
 def runtime_folder() -> str:
-    """Return where hooks keep what agents saw. Nothing is created."""
+    """
+    Return where hooks keep what agents saw. Nothing is created.
+
+    Anybody may make a folder of our name in the temporary folder. Then ours is in the user's own state, and
+    stays there when the other one is gone: what is known must not change with what a stranger does.
+    """
     given = os.environ.get("XDG_RUNTIME_DIR", "")
     if given.startswith("/"):
         try:
@@ -82,7 +87,14 @@ def runtime_folder() -> str:
                 return f"{given}/noclobber"
         except OSError:
             pass
-    return f"{os.environ.get('TMPDIR') or '/tmp'}/noclobber-{os.geteuid()}"  # noqa: S108 - private, and checked
+    own = f"{own_state.own_folder()}/runtime"
+    if os.path.isdir(own):
+        return own
+    shared = f"{os.environ.get('TMPDIR') or '/tmp'}/noclobber-{os.geteuid()}"  # noqa: S108 - private, and checked
+    try:
+        return shared if os.lstat(shared).st_uid == os.geteuid() else own
+    except OSError:
+        return shared
 
 
 def is_switch(path: str, root: str, places: frozenset[str] | None = None) -> bool:

@@ -31,6 +31,7 @@ compares what is on the disk with what the call must have written.
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
@@ -40,6 +41,7 @@ from noclobber.core.project import CLAIMS_FOLDER, COORDINATOR, STATE_FOLDER
 from noclobber.disk import hashing, mutex, small_file
 from noclobber.disk.paths import OPEN_FOLDER
 from noclobber.errors import ClaimedError, FileBusyError, claimed_error
+from noclobber.text.visible import plain
 
 if TYPE_CHECKING:
     from noclobber.core.clock import Clock
@@ -180,7 +182,7 @@ def acquire(
             patience_s=patience_s,
         )
         if found.owner != owner:
-            raise claimed_error(path, found.owner, found.remaining_s)
+            raise claimed_error(path, plain(found.owner), found.remaining_s)
         return Claim(path, owner, call_id, clock.now_s() + LIFE_S)
     deadline_s = clock.monotonic_s() + patience_s
     while True:
@@ -194,7 +196,7 @@ def acquire(
 
 def busy(claim: Claim, clock: Clock = SYSTEM_CLOCK) -> ClaimedError:
     """Return the refusal for a file that somebody else has claimed."""
-    return claimed_error(claim.path, claim.owner, claim.expires_s - clock.now_s())
+    return claimed_error(claim.path, plain(claim.owner), claim.expires_s - clock.now_s())
 
 
 def is_held(root: str, path: str, owner: str) -> bool:
@@ -308,7 +310,11 @@ def _take(root: str, path: str, owner: str, call_id: str, clock: Clock) -> Claim
                 return other
             expires_s = clock.now_s() + LIFE_S
             mine = Claim(path, owner, call_id, expires_s, _version(path), f"{claims}/{_name(path)}")
-            _write(mine)
+            try:
+                _write(mine)
+            except PermissionError:
+                os.unlink(mine.file)  # Somebody else's, which does not count or has ended.
+                _write(mine)
             return mine
         finally:
             _let_go(mutex_fd)
@@ -345,9 +351,25 @@ def _let_go(mutex_fd: int) -> None:
 def _place(root: str, path: str) -> str:
     """Return the folder in whose state folder a new claim goes: the nearest above the file, else the root."""
     for folder in _folders(root, path):
-        if os.path.isdir(f"{folder}/{STATE_FOLDER}"):
+        if _is_believed(folder):
             return folder
     return root
+
+
+def _is_believed(folder: str) -> bool:
+    """
+    True if what others have put into a folder's state folder counts.
+
+    It does not if everybody may write there, or could have made the state folder in the first place, as in
+    /tmp: then any user of the machine could keep others from writing, in words of their own (finding S30).
+    """
+    try:
+        state = os.lstat(f"{folder}/{STATE_FOLDER}")
+        if not stat.S_ISDIR(state.st_mode) or state.st_mode & stat.S_IWOTH:
+            return False
+        return state.st_uid in (os.geteuid(), 0) or not os.stat(folder).st_mode & stat.S_IWOTH
+    except OSError:
+        return False
 
 
 def _folders(root: str, path: str) -> list[str]:
@@ -394,6 +416,13 @@ def _read(file: str, path: str) -> Claim | None:
     except OSError:
         return None
     try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            return None
+        if status.st_uid != os.geteuid():
+            is_open = os.lstat(os.path.dirname(file)).st_mode & stat.S_IWOTH
+            if is_open or not _is_believed(file.rpartition(f"/{STATE_FOLDER}/")[0]):
+                return None
         listed = parse(os.read(descriptor, MOST_BYTES))
         claimed, owner, call_id, expires_s, version, *passed = listed
         if not all(isinstance(text, str) for text in (claimed, owner, call_id, version)):

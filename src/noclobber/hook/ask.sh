@@ -22,6 +22,8 @@ if test -z "$noclobber_at"; then
     test "$noclobber_key" = Uid: && break
   done </proc/self/status
   noclobber_at=${TMPDIR:-/tmp}/noclobber-$noclobber_euid
+  case ${XDG_STATE_HOME:-} in /*) noclobber_own=$XDG_STATE_HOME ;; *) noclobber_own=${HOME:-}/.local/state ;; esac
+  test ! -d "$noclobber_own/noclobber/runtime" || noclobber_at=$noclobber_own/noclobber/runtime
 fi
 if test -L "$noclobber_at" || test ! -O "$noclobber_at"; then exec "$@" stand-by; fi
 noclobber_at=$noclobber_at/standby

@@ -19,6 +19,7 @@ from noclobber.hook.session_memory import SessionMemory
 from noclobber.ledger.last_writer import last_writer, plain_name, spelled
 from noclobber.shell import watched
 from noclobber.text.diff import short_diff
+from noclobber.text.visible import plain
 
 if TYPE_CHECKING:
     from noclobber.core.values import Coverage, MergedWrite
@@ -92,7 +93,7 @@ def merged(turn: HookTurn, event: Event, merges: list[tuple[str, MergedWrite]]) 
     for (path, of), (base, theirs) in zip(merges, held, strict=True):
         who = by(turn, event, path, of.theirs_sha256, 0.0)
         told.append(
-            f"noclobber: {_visible(path)} had been changed by {who} since you read it. Your write was merged "
+            f"noclobber: {plain(path)} had been changed by {who} since you read it. Your write was merged "
             "with that, and both are in the file. You need not read it again."
         )
         changed = "" if base is None or theirs is None else short_diff(base, theirs)
@@ -115,7 +116,7 @@ def changes(
     one = len(changed) == 1
     told = [f"noclobber: since you read {'it, this file was' if one else 'them, these files were'} changed:"]
     for path, seen, state in changed[:MOST_FILES_TOLD]:
-        name = _visible(path.removeprefix(f"{turn.root}/"))
+        name = plain(path.removeprefix(f"{turn.root}/"))
         if state.sha256 == DELETED:
             told.append(f"- {name} (deleted)")
             continue
@@ -128,10 +129,6 @@ def changes(
     if len(text) > MOST_NOTICE_LETTERS:
         text = text[:MOST_NOTICE_LETTERS] + "…"
     return f"{text}\nRead {'it' if one else 'them'} again before you write to {'it' if one else 'them'}."
-
-
-def _visible(name: str) -> str:
-    return "".join(letter if letter.isprintable() else "?" for letter in name)[:200]
 
 
 def _overwritten(error: OverwroteError) -> str:

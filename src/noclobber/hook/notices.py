@@ -21,6 +21,7 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from noclobber.core.options import has_file
 from noclobber.disk import small_file
 from noclobber.disk.hashing import is_hash
 from noclobber.disk.reading import look_at, stamp_of
@@ -61,7 +62,9 @@ def at_start(turn: HookTurn, event: Event) -> str:
 
 def of_options(turn: HookTurn, event: Event) -> str:
     """Return that options of the project do not count, once a session; empty if there is nothing to tell."""
-    from noclobber.core import trust
+    if not has_file(turn.root):
+        return ""
+    from noclobber.core import trust  # Here: most projects have no options.
     from noclobber.hook import session_notes
 
     not_counted = trust.ignored(turn.root)

@@ -6,7 +6,8 @@ file that the agent saw, named by the hash of its path. So a call costs the same
 or ten thousand. Records are written under the folder's mutex, so hooks of parallel tool calls do not
 overwrite each other's records.
 
-The runtime folder is `$XDG_RUNTIME_DIR/noclobber`, or else `noclobber-<uid>` in the temporary folder. It must
+The runtime folder is `$XDG_RUNTIME_DIR/noclobber`, or else `noclobber-<uid>` in the temporary folder; if that
+is another user's, `runtime` in the user's own state (`core/own_state`). It must
 be a real folder that this user owns and nobody else can open. Otherwise it is not used and writes are
 refused: a program that can change the record of what an agent saw could let any write through.
 
@@ -43,6 +44,8 @@ def open_runtime() -> int:
     """Open the runtime folder, and create it if needed; `HookFailedError` if others can use it."""
     path = runtime_folder()
     try:
+        if not os.path.isdir(above := os.path.dirname(path)):
+            os.makedirs(above, 0o700, exist_ok=True)
         descriptor = small_file.open_folder(path, make=True)
     except OSError as error:
         raise _unusable(path, error.strerror or str(error)) from error

@@ -6,23 +6,10 @@ from typing import TYPE_CHECKING
 
 from noclobber.core.clock import iso8601
 from noclobber.errors import LockContention, LockLost
-from noclobber.text.visible import visible
+from noclobber.text.visible import plain as plain
 
 if TYPE_CHECKING:
     from noclobber.errors import FileBusyError
-
-
-MAX_SHOWN_CHARS = 200
-
-
-def plain(text: str) -> str:
-    """
-    Return what a holder wrote, fit for a model and a terminal: one line, no control characters, not long.
-
-    It comes out of a lock file, which anybody may have written, and goes to other agents (finding S19).
-    """
-    shown = visible(text[: MAX_SHOWN_CHARS + 1])
-    return shown if len(shown) <= MAX_SHOWN_CHARS else shown[: MAX_SHOWN_CHARS - 1] + "…"
 
 
 def contention(

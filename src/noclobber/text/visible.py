@@ -10,6 +10,19 @@ def visible(text: str) -> str:
     return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
 
 
+MOST_PLAIN_CHARS = 200
+
+
+def plain(text: str) -> str:
+    """
+    Return what others wrote, fit for a model and a terminal: one line, no control characters, not long.
+
+    Names of files and agents, and who holds what: anybody may have written it (findings S19, S30, S31).
+    """
+    shown = visible(text[: MOST_PLAIN_CHARS + 1])
+    return shown if len(shown) <= MOST_PLAIN_CHARS else shown[: MOST_PLAIN_CHARS - 1] + "…"
+
+
 def visible_lines(text: str) -> str:
     """The same for text of several lines: line ends and tabs stay."""
     if text.isprintable():

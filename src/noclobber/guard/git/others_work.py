@@ -38,6 +38,7 @@ from noclobber.ledger.history import landed_writes
 from noclobber.shell.changes import DELETE, FILE, TreeChange, TreeChanges
 from noclobber.shell.git_folders import top_around
 from noclobber.text.merge import split_lines
+from noclobber.text.visible import plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -141,15 +142,17 @@ def refusal_for(found: Iterable[OthersFile], root: str, me: WrittenBy, cwd: str)
     listed = sorted(found)
     if not listed:
         return None
-    named = [f"{os.path.relpath(each.path, root)} ({each.owner.who})" for each in listed[:MOST_NAMED]]
+    named = [
+        f"{plain(os.path.relpath(each.path, root))} ({plain(each.owner.who)})" for each in listed[:MOST_NAMED]
+    ]
     more = f" and {len(listed) - MOST_NAMED} more" if len(listed) > MOST_NAMED else ""
     what = " and ".join(sorted({each.what for each in listed}))
     return OthersWorkError(
         listed[0].path,
         f"Uncommitted changes of others would be {what}: {', '.join(named)}{more}. Nothing was changed. "
         f"{_ways_out(listed, me, cwd)}What you have read as it is now counts as yours.",
-        files=", ".join(os.path.relpath(each.path, root) for each in listed[:MOST_NAMED]) + more,
-        owners="; ".join(sorted({each.owner.who for each in listed})),
+        files=", ".join(plain(os.path.relpath(each.path, root)) for each in listed[:MOST_NAMED]) + more,
+        owners="; ".join(sorted({plain(each.owner.who) for each in listed})[:MOST_NAMED]),
     )
 
 
@@ -160,7 +163,9 @@ def _ways_out(listed: Sequence[OthersFile], me: WrittenBy, cwd: str) -> str:
     if swept and (me.session_id or me.agent_id):
         who = ("--session", me.session_id) if me.session_id else ("--agent", me.agent_id or "")
         said += f"To commit your own changes: `noclobber commit --mine {shlex.join(who)} -m MESSAGE`. "
-    if unknown := [os.path.relpath(each.path, cwd) for each in swept if each.owner == OUTSIDER]:
+    unknown = [os.path.relpath(each.path, cwd) for each in swept if each.owner == OUTSIDER]
+    # A name that cannot be shown as it is cannot be part of a command that is shown.
+    if unknown := [name for name in unknown if name.isprintable()]:
         names = shlex.join(unknown[:MOST_NAMED])
         words = f"git add -- {names} && git commit -m MESSAGE -- {names}"
         said += f"To commit files that a command of yours wrote: `{words}`. "
