@@ -72,6 +72,28 @@ def test_an_expired_lease_counts_before_anything_that_is_known_of_the_process(
     assert expired == Liveness("expired", "lease_expired", 0, f"its lease ran out {ago} s ago")
 
 
+def test_a_lock_of_an_earlier_boot_is_an_orphan() -> None:
+    """finding R15: a reboot kept a folder locked for half an hour, although no process survives one."""
+    restarted = Liveness("dead", "pid_dead", 0, "its machine was restarted, and process 4242 ended")
+    assert verdict(ACQUIRED_S + 1, UNKNOWN, boot_id="boot-before") == restarted
+
+
+@pytest.mark.parametrize(
+    ("place", "changes"),
+    [
+        (HERE, {"boot_id": "boot-there", "host": "host-n"}),
+        (HERE, {"boot_id": None}),
+        (FolderIdentity(50, 500, "/nfs/del-1"), {"boot_id": "boot-there"}),
+        (None, {"boot_id": "boot-there"}),
+    ],
+)
+def test_another_machines_boot_is_not_taken_for_an_earlier_one(
+    place: FolderIdentity | None, changes: dict[str, Any]
+) -> None:
+    """finding R15: on a volume that others have mounted two machines may have one name."""
+    assert verdict(ACQUIRED_S + 1, UNKNOWN, place, **changes).state == "live"
+
+
 def test_a_process_that_is_gone_leaves_an_orphan() -> None:
     """REQ-LOCK-006: at once, whatever is left of the lease."""
     dead = Liveness("dead", "pid_dead", 0, "its process 4242 no longer runs")

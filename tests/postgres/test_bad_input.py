@@ -275,6 +275,25 @@ def test_transactions_that_do_not_see_what_was_done_while_they_waited_are_refuse
     assert "repeatable read" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("setting", ["statement_timeout = '100ms'", "lock_timeout = '2s'"])
+@pytest.mark.parametrize("light", [False, True])
+def test_a_server_that_ends_what_waits_for_its_turn_is_refused(
+    light: bool, setting: str, server: Server
+) -> None:
+    """finding R18: a role with a statement_timeout had locks fail at random, whenever somebody else had them."""
+    schema.install(server.address())
+    with psycopg.connect(server.address(), autocommit=True) as link:
+        link.execute(f"ALTER DATABASE {server.database} SET {setting}".encode())
+    if light and library() is None:
+        pytest.skip("no libpq")
+    kind = LightConnection if light else ServerConnection
+    with pytest.raises(ConfigError, match=setting.split()[0]):
+        kind(server.address()).value("SELECT 1", ())
+    with psycopg.connect(server.address(), autocommit=True) as link:
+        link.execute(f"ALTER DATABASE {server.database} SET {setting.split()[0]} = '1min'".encode())
+    assert kind(server.address()).value("SELECT 1", ()) == 1
+
+
 @pytest.mark.parametrize(
     "change", [("user=owner", "user=nobody_is_that"), ("dbname=", "dbname=no_"), ("", " port=99999")]
 )

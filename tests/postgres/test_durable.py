@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from torture.postgres_server import Server, programs
 
 import noclobber
+from noclobber.disk.processes import identify
 from noclobber.errors import CoordinatorUnavailableError, LedgerError, LockContention, LockLost
 from noclobber.postgres import asking, schema, shared_volume
 from noclobber.postgres.arbiter import PostgresArbiter
@@ -252,7 +254,9 @@ def test_a_death_is_believed_of_the_lock_that_was_looked_at_and_of_no_other(serv
     found the first one dead would take the lock from a holder that is alive.
     """
     with psycopg.connect(server.address(), autocommit=True) as link:
-        assert take_in(link, "a", 1) == "taken"
+        first = "SELECT noclobber.take('w', 'a', %s, 'd', 'me', '/f', 60, %s::jsonb, '{}', '{}', true)->>'outcome'"
+        process = asking.judged_process(identify())
+        assert link.execute(first, (f"{1:064}", process)).fetchone() == ("taken",)
         seen = link.execute("SELECT noclobber.look('w', 'a')->>'version', left(%s, 32)", (f"{1:064}",))
         version, lock_id = seen.fetchone() or ("", "")
         asked = "SELECT noclobber.take('w', 'a', %s, 'd', 'me', '/f', 60, NULL, '{}', %s, true)->>'outcome'"
@@ -260,7 +264,7 @@ def test_a_death_is_believed_of_the_lock_that_was_looked_at_and_of_no_other(serv
             (f"{version} {SECRET[:32]}", "refused"),
             (f"{version} {lock_id}", "taken"),
         ):
-            judged = f'{{"locks": {{"a": "{found_dead}"}}}}'
+            judged = json.dumps({"locks": {"a": found_dead}, "key": asking.judging_key()})
             assert link.execute(asked, (f"{2:064}", judged)).fetchone() == (outcome,)
 
 

@@ -387,6 +387,22 @@ def test_a_server_without_the_tables_is_named_with_the_remedy(own_server: Server
         schema.install(own_server.address())
 
 
+def test_folders_in_no_project_do_not_share_one_lock_because_of_the_workspaces_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """finding R18: the path from the root was empty for each of them, and so both were one deliverable."""
+    monkeypatch.setenv("NOCLOBBER_COORDINATOR", postgres.coordinator())
+    monkeypatch.setenv("NOCLOBBER_WORKSPACE", f"team-{os.urandom(4).hex()}")
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        with pytest.raises(ConfigError, match="in no project"):
+            noclobber.DeliverableLock(tmp_path / name).acquire()
+        assert os.listdir(tmp_path / name) == []
+    (tmp_path / "one/noclobber.toml").touch()
+    with noclobber.DeliverableLock(tmp_path / "one"):
+        pass
+
+
 def test_a_folder_whose_name_machines_could_not_agree_on_is_refused(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

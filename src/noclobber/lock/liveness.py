@@ -11,7 +11,9 @@ The order of the questions is the rule (REQ-LOCK-006):
 3. Dead: that pid with that start time no longer runs. Asked only on the same host, boot and pid
    namespace; elsewhere nobody can know, and the lease alone counts. A record that names none of these
    is of this machine, and its pid counts (ruling 25).
-4. Live.
+4. Dead, too: it belongs to an earlier boot of this host, and the folder is on a disk of this machine. Not on
+   a volume that others have mounted: two machines may have one name.
+5. Live.
 """
 
 from __future__ import annotations
@@ -83,9 +85,22 @@ def judge(
         return Liveness("expired", "lease_expired", 0, f"its lease ran out {abs(left_s):.0f} s ago")
     if (fate_of_pid(record.pid) if record.names_no_machine else fate_of(record.process)) == GONE:
         return Liveness("dead", "pid_dead", 0, f"its process {record.pid} no longer runs")
+    if place is not None and _is_of_earlier_boot(record, place):
+        return Liveness("dead", "pid_dead", 0, f"its machine was restarted, and process {record.pid} ended")
     if left_s > MAX_REMAINING_S:
         return Liveness("corrupt", "corrupt", 0, "its lease ends later than any lease can")
     return Liveness("live", None, math.ceil(left_s), "held")
+
+
+def _is_of_earlier_boot(record: LockRecord, place: FolderIdentity) -> bool:
+    """True if no process of a record's boot can run any more (finding R15)."""
+    here = surroundings()
+    return (
+        record.host == here.host
+        and None not in (record.boot_id, here.boot_id)
+        and record.boot_id != here.boot_id
+        and keeps_inodes(place.path)
+    )
 
 
 def is_copied(record: LockRecord, place: FolderIdentity) -> bool:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 VARIABLE = COORDINATOR
 _SECRETS = ("password", "sslpassword")
 _WEAKER = ("disable", "allow", "prefer", "require", "verify-ca")
+_REQUIRE_AUTH_SINCE = 160_000  # libpq's version.
 _LOOPBACK = frozenset(("", "localhost", "127.0.0.1", "::1"))
 
 
@@ -58,7 +59,22 @@ def connection_options(address: str) -> dict[str, Any]:
             )
         if "sslrootcert" not in options and "PGSSLROOTCERT" not in os.environ:
             options["sslrootcert"] = "system"
+    elif "require_auth" not in options and "PGREQUIREAUTH" not in os.environ and _knows_require_auth():
+        # Nothing proves who listens there: a program of another user may have been first. It gets no
+        # password, and nothing that a password can be read from at once.
+        options["require_auth"] = "!password,!md5"
     return options
+
+
+def _knows_require_auth() -> bool:
+    from noclobber.postgres.light_connection import library
+
+    libpq = library()
+    if libpq is not None:
+        return bool(libpq.PQlibVersion() >= _REQUIRE_AUTH_SINCE)
+    from psycopg import pq
+
+    return pq.version() >= _REQUIRE_AUTH_SINCE
 
 
 def _parsed(address: str) -> dict[str, Any]:

@@ -42,7 +42,7 @@ from noclobber.lock.limits import COORDINATED_LEASE_S
 from noclobber.lock.liveness import Liveness, is_copied
 from noclobber.lock.names import LOCK_NAME
 from noclobber.lock.record import hash_of, new_secret, public_id
-from noclobber.postgres.asking import judge_dead
+from noclobber.postgres.asking import judge_dead, judged_process, judging_key
 from noclobber.postgres.ledger import PostgresLedger
 from noclobber.postgres.workspace_name import SharedFolder, place_of
 
@@ -323,6 +323,7 @@ class PostgresArbiter(FileArbiter):
                 Sections(self._connection, place, volume, SYSTEM_CLOCK, 0.0).recover(answer)
             elif _is_gone(answer["process"]):
                 judged.setdefault("intents", []).append(answer["intent_id"])
+                judged["key"] = judging_key()
             else:
                 return False
             return True
@@ -384,7 +385,7 @@ class RowWriteIntent(FileWriteIntent):
                 "SELECT noclobber.begin_write(%s,%s,%s,%s,%s,%s,%s::jsonb,%s::jsonb,%s)",
                 (
                     *(place.workspace, place.path, None if holding is None else hash_of(holding.secret)),
-                    *(self._id, writer, self._folder, _json(process._asdict()), _json(judged), WRITE_S),
+                    *(self._id, writer, self._folder, judged_process(process), _json(judged), WRITE_S),
                 ),
             )
             self._is_known = True
@@ -500,7 +501,7 @@ def _spelled(taker: Taker) -> str | None:
 @lru_cache(8)
 def _spelled_process(process: ProcessIdentity) -> str:
     """The same for every lock of a process."""
-    return _json(process._asdict())
+    return judged_process(process)
 
 
 def _json(value: Any) -> str:

@@ -5,16 +5,28 @@ When to ask the server again, for how long, and what to say if it does not help:
 from __future__ import annotations
 
 import time
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from noclobber.core.json_text import spell_in_ascii
 from noclobber.core.project import COORDINATOR
+from noclobber.disk import hashing
+from noclobber.disk.commit import note_keys
 from noclobber.errors import ConfigError, CoordinatorUnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-VERSION = 8  # Of the tables and functions on the server: schema.py.
-VERSION_QUESTION = "SELECT noclobber.installed_version(), current_setting('transaction_isolation')"
+    from noclobber.disk.processes import ProcessIdentity
+
+VERSION = 9  # Of the tables and functions on the server: schema.py.
+# With a name where the server ends what it is asked for within 6 s: a step may wait so long for its turn.
+VERSION_QUESTION = (
+    "SELECT noclobber.installed_version(), current_setting('transaction_isolation'), (SELECT name FROM"
+    " (VALUES ('statement_timeout'), ('lock_timeout'), ('transaction_timeout')) s(name)"
+    " WHERE extract(epoch FROM coalesce(current_setting(name, true), '0')::interval)"
+    " BETWEEN 0.000001 AND 6 LIMIT 1)"
+)
 ISOLATION = "read committed"  # A step must see what was done while it waited for its turn.
 PATIENCE_S = 10.0
 CONNECT_S = 3  # libpq's own limit, for each address of a host name.
@@ -59,14 +71,20 @@ def _is_for_a_person(message: str) -> bool:
         for part in (
             *("authentication failed", "no password supplied", "does not exist", "no pg_hba"),
             *("invalid integer value", "invalid port number"),  # Of the address: nobody was asked.
-            *("certificate verify failed", "does not match host name"),
+            *("certificate verify failed", "does not match host name", "authentication method requirement"),
         )
     )
 
 
 def refuse_other_version(server: str, rows: list[Any]) -> None:
     """Raise if the tables are not of our version: what their functions mean may be something else."""
-    found, isolation = rows[0] if rows else (None, ISOLATION)
+    found, isolation, too_short = rows[0] if rows else (None, ISOLATION, None)
+    if too_short:
+        raise ConfigError(
+            COORDINATOR,
+            f"{too_short} in {server} ends steps that wait for their turn. Set it to 0, or to more than 6 s,"
+            " for the database, the user and PGOPTIONS",
+        )
     if isolation != ISOLATION:  # A database, a user or PGOPTIONS may say so.
         raise ConfigError(
             COORDINATOR,
@@ -95,6 +113,22 @@ def judge_dead(row: dict[str, Any], judged: dict[str, Any]) -> None:
     this lock only.
     """
     judged.setdefault("locks", {})[row["path"]] = f"{row['version']} {row['lock_id']}"
+    judged["key"] = judging_key()
+
+
+@cache
+def judging_key() -> str:
+    """
+    Return what users of this machine know, and nobody who only talks to the server; a process has its hash.
+
+    Who has it may say that a process of this machine no longer runs.
+    """
+    return note_keys.word(b"who judges on this machine")
+
+
+def judged_process(process: ProcessIdentity) -> str:
+    """Spell a process for the server, with the hash of what those who may judge it have."""
+    return spell_in_ascii({**process._asdict(), "judge": hashing.of_bytes(judging_key().encode())})
 
 
 def unavailable(server: str, message: str) -> CoordinatorUnavailableError:
@@ -126,6 +160,12 @@ def explained(server: str, state: str | None, message: str) -> Exception:
         )
     if state == "3D000":
         return ConfigError(COORDINATOR, f"there is no such database: {said}")
+    if not state and "authentication method requirement" in message:
+        return ConfigError(
+            COORDINATOR,
+            f"{server} wants a password that whoever listens there could read: {said}. Let the server use "
+            "scram-sha-256, or say require_auth= in the address if you know who that is",
+        )
     if not state and _is_for_a_person(message):
         return ConfigError(
             COORDINATOR,

@@ -22,6 +22,10 @@ BEGIN
      AND NOT (noclobber.steady_() >= c.take_over AND coalesce((judged->'claims') ? c.claim_id, false)));
 END $$;
 
+-- What a look at a path says: a hash, or a word for what is no file.
+CREATE OR REPLACE FUNCTION noclobber.is_state(s text) RETURNS boolean LANGUAGE sql IMMUTABLE AS
+$$ SELECT coalesce(s ~ '^([0-9a-f]{64}|[A-Z_]{1,40})$' AND position(E'\n' IN s) = 0, false) $$;
+
 -- True if this is the tree of files that the workspace's name stands for.
 CREATE OR REPLACE FUNCTION noclobber.is_tree(ws text, tree text) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE found_tree text;
@@ -40,6 +44,11 @@ CREATE OR REPLACE FUNCTION noclobber.claim_file(
 DECLARE f noclobber.file; s noclobber.section; other jsonb; moment timestamptz;
 BEGIN
   PERFORM noclobber.be_durable();
+  IF NOT (noclobber.admit(ws) AND noclobber.is_text(tree) AND noclobber.is_path(p) AND noclobber.is_text(id)
+          AND noclobber.is_text(who) AND noclobber.is_text(call) AND noclobber.is_state(seen_)
+          AND coalesce(held_up BETWEEN 0 AND 86400 AND life BETWEEN 0 AND 86400, false)) THEN
+    PERFORM noclobber.refuse('a claim has a file below the root, an id, an agent and an end');
+  END IF;
   IF NOT noclobber.is_tree(ws, tree) THEN
     RETURN jsonb_build_object('outcome', 'other_tree');
   END IF;
@@ -65,6 +74,9 @@ CREATE OR REPLACE FUNCTION noclobber.release_claim(ws text, p text, who text, le
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE c noclobber.claim; f noclobber.file;
 BEGIN
+  IF NOT (noclobber.admit(ws) AND noclobber.is_path(p) AND (left_ IS NULL OR noclobber.is_state(left_))) THEN
+    PERFORM noclobber.refuse('a claim has a file below the root');
+  END IF;
   f := noclobber.hold_file(ws, p);
   DELETE FROM noclobber.claim k WHERE k.workspace = ws AND k.path = p AND k.owner = who RETURNING * INTO c;
   IF NOT FOUND THEN
@@ -85,6 +97,6 @@ END $$;
 CREATE OR REPLACE FUNCTION noclobber.list_claims(ws text, who text) RETURNS SETOF jsonb
 LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
   SELECT noclobber.shown_claim(c) FROM noclobber.claim c
-   WHERE c.workspace = ws AND (who IS NULL OR c.owner = who) AND (who IS NOT NULL OR c.expires > noclobber.steady_())
+   WHERE noclobber.admit(ws) AND c.workspace = ws AND (who IS NULL OR c.owner = who) AND (who IS NOT NULL OR c.expires > noclobber.steady_())
    ORDER BY c.path
 $$;

@@ -93,6 +93,63 @@ $$;
 CREATE OR REPLACE FUNCTION noclobber.is_hash(h text) RETURNS boolean LANGUAGE sql IMMUTABLE AS
 $$ SELECT coalesce(h ~ '^([0-9a-f]{64}|ABSENT)$' AND position(E'\n' IN h) = 0, false) $$;
 
+-- Who asks: the user who logged in, or the role that a pooler has set for it. Inside these functions it is the owner.
+CREATE OR REPLACE FUNCTION noclobber.caller() RETURNS name LANGUAGE sql STABLE AS
+$$ SELECT coalesce(nullif(current_setting('role'), 'none'), session_user)::name $$;
+
+-- May the caller use this workspace? Refused if it has roles of its own, and the caller is in none of them.
+CREATE OR REPLACE FUNCTION noclobber.admit(ws text) RETURNS boolean LANGUAGE plpgsql STABLE AS $$
+BEGIN
+  IF NOT coalesce(length(ws) BETWEEN 1 AND 200, false) THEN
+    RETURN noclobber.refuse('a workspace has a name of up to 200 characters');
+  END IF;
+  IF EXISTS (SELECT FROM noclobber.member m WHERE m.workspace = ws)
+     AND NOT EXISTS (SELECT FROM noclobber.member m JOIN pg_roles r ON r.rolname = m.role
+                      WHERE m.workspace = ws AND pg_has_role(noclobber.caller(), r.oid, 'MEMBER')) THEN
+    RAISE insufficient_privilege USING MESSAGE = format('workspace %s is for other roles', ws);
+  END IF;
+  RETURN true;
+END $$;
+
+-- For the owner: from now on only members of this role use the workspace. Several roles may be named, one after the other.
+CREATE OR REPLACE FUNCTION noclobber.only_for(ws text, role_ name) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  INSERT INTO noclobber.member VALUES (ws, role_) ON CONFLICT DO NOTHING;
+END $$;
+
+CREATE OR REPLACE FUNCTION noclobber.is_folder(p text) RETURNS boolean LANGUAGE sql IMMUTABLE AS
+$$ SELECT coalesce(p = '' OR (p !~ '(^|/)[.]{0,2}(/|$)' AND octet_length(p) <= 4096), false) $$;
+
+-- The hash of a lock's id.
+CREATE OR REPLACE FUNCTION noclobber.is_secret(h text) RETURNS boolean LANGUAGE sql IMMUTABLE AS
+$$ SELECT coalesce(h ~ '^[0-9a-f]{64}$' AND length(h) = 64, false) $$;
+
+CREATE OR REPLACE FUNCTION noclobber.is_text(t text) RETURNS boolean LANGUAGE sql IMMUTABLE AS
+$$ SELECT coalesce(octet_length(t) <= 16384, false) $$;
+
+-- Ids of others' locks that the caller says it holds. With a NULL among them nothing would be in its way.
+CREATE OR REPLACE FUNCTION noclobber.are_secrets(held text[]) RETURNS boolean LANGUAGE sql IMMUTABLE AS
+$$ SELECT held IS NOT NULL AND array_position(held, NULL) IS NULL AND cardinality(held) <= 10000 $$;
+
+-- A process, as clients look it up, or NULL. "judge" is the hash of what proves that somebody is on its machine.
+CREATE OR REPLACE FUNCTION noclobber.is_process(p jsonb) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
+  SELECT p IS NULL OR (
+    jsonb_typeof(p) = 'object' AND p ?& '{pid,started,host,boot_id,pid_namespace}'
+    AND p - '{pid,started,host,boot_id,pid_namespace,time_namespace,judge}'::text[] = '{}'
+    AND p->>'pid' ~ '^[0-9]{1,18}$' AND jsonb_typeof(p->'pid') = 'number' AND jsonb_typeof(p->'host') = 'string'
+    AND (p->'started' = 'null' OR (p->>'started' ~ '^[0-9]{1,18}$' AND jsonb_typeof(p->'started') = 'number'))
+    AND coalesce(jsonb_typeof(p->'boot_id') IN ('string', 'null') AND jsonb_typeof(p->'pid_namespace') IN ('string', 'null')
+      AND coalesce(jsonb_typeof(p->'time_namespace'), 'null') IN ('string', 'null')
+      AND coalesce(jsonb_typeof(p->'judge'), 'null') IN ('string', 'null'), false)
+    AND octet_length(p::text) <= 4096)
+$$;
+
+-- What a client has found on its machine counts for processes of that machine: it knows what only users of that machine
+-- know, and the process had said so when it began. Otherwise everything that a take-over needs would be public.
+CREATE OR REPLACE FUNCTION noclobber.may_judge(process_ jsonb, judged jsonb) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
+  SELECT coalesce(process_->>'judge' = encode(sha256(convert_to(judged->>'key', 'UTF8')), 'hex'), false)
+$$;
+
 -- Lock the workspace's chain until this transaction ends. Whoever has it sees everything that was recorded
 -- before, and nobody records in between. The number first, and then the row: a row that many wait for wakes each of
 -- them twice, a number once.
@@ -112,7 +169,7 @@ END $$;
 -- JSON, without braces.
 CREATE OR REPLACE FUNCTION noclobber.record(ws text, body text, id_of_call text) RETURNS jsonb LANGUAGE plpgsql AS $$
 DECLARE
-  last_seq bigint; last_hash text; at_ text; hashed text; digest text; done boolean;
+  last_seq bigint; last_hash text; at_ text; hashed text; digest text; done boolean; line_ text;
 BEGIN
   -- As in hold_chain. Whoever has the number is alone with the row, so it is not locked as well: that would be a
   -- statement that writes to the log.
@@ -124,8 +181,12 @@ BEGIN
   at_ := noclobber.stamp(noclobber.now_());
   hashed := concat('{"seq":', last_seq + 1, ',"time":"', at_, '",', body, ',"prev_hash":"sha256:', last_hash, '"');
   digest := encode(sha256(convert_to(hashed, 'UTF8')), 'hex');
-  INSERT INTO noclobber.event VALUES
-    (ws, last_seq + 1, concat(hashed, ',"hash":"sha256:', digest, '"}'), id_of_call);
+  line_ := concat(hashed, ',"hash":"sha256:', digest, '"}');
+  -- A line that is no JSON, or two lines in one, would break the chain for everybody.
+  IF body IS NULL OR octet_length(line_) > 1048576 OR line_ ~ '[\x01-\x1f]' OR json_typeof(line_::json) <> 'object' THEN
+    done := noclobber.refuse('an event is the members of one JSON object, on one line of up to 1048576 bytes');
+  END IF;
+  INSERT INTO noclobber.event VALUES (ws, last_seq + 1, line_, id_of_call);
   UPDATE noclobber.chain c SET seq = last_seq + 1, head = digest WHERE c.workspace = ws AND c.seq = last_seq;
   IF NOT FOUND THEN  -- A function of an earlier version was under way while they were replaced: ask again.
     RAISE serialization_failure USING MESSAGE = 'the chain has grown meanwhile';
@@ -136,10 +197,39 @@ BEGIN
   RETURN jsonb_build_object('seq', last_seq + 1, 'time', at_, 'hash', digest, 'prev_hash', last_hash);
 END $$;
 
+-- True for what every reader understands: not nested deeper than readers go, characters in pairs, and none of the
+-- members that the chain itself writes, of which readers would take the second.
+CREATE OR REPLACE FUNCTION noclobber.is_event(body text) RETURNS boolean LANGUAGE plpgsql IMMUTABLE AS $$
+DECLARE rest text; shorter text; read_ text := replace(body, '\u0000', '\u0001');  -- A text has no place for it.
+BEGIN
+  IF NOT coalesce(octet_length(body) BETWEEN 1 AND 1048000 AND body !~ '[\x01-\x1f]', false) THEN
+    RETURN false;
+  END IF;
+  IF length(body) - length(translate(body, '[{', '')) > 100 THEN
+    rest := regexp_replace(body, '"([^"\\]|\\.)*"|[^][{}]', '', 'g');
+    FOR n IN 1..100 LOOP
+      shorter := regexp_replace(rest, '(\[\]|\{\})+', '', 'g');
+      EXIT WHEN shorter = rest;
+      rest := shorter;
+    END LOOP;
+    IF rest <> '' THEN
+      RETURN false;
+    END IF;
+  END IF;
+  IF body ~* '\\ud[89a-f]' AND (concat('{', read_, '}')::jsonb) IS NULL THEN  -- Refuses half a pair.
+    RETURN false;
+  END IF;
+  RETURN NOT EXISTS (SELECT FROM json_object_keys(concat('{', read_, '}')::json) k
+                      WHERE k IN ('seq', 'time', 'prev_hash', 'hash'));
+END $$;
+
 CREATE OR REPLACE FUNCTION noclobber.append(ws text, body text, id_of_call text) RETURNS jsonb
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE done text; is_alone boolean;
 BEGIN
+  IF NOT (noclobber.admit(ws) AND coalesce(octet_length(id_of_call) BETWEEN 1 AND 200, false)) THEN
+    is_alone := noclobber.refuse('an event has an id of up to 200 bytes');
+  END IF;
   is_alone := pg_advisory_xact_lock(hashtextextended(ws, 1)) IS NOT NULL;  -- As in hold_chain.
   SELECT e.line INTO done FROM noclobber.event e WHERE e.workspace = ws AND e.call_id = id_of_call;
   IF FOUND THEN  -- It was recorded, and the answer got lost on its way.
@@ -148,9 +238,8 @@ BEGIN
     RETURN jsonb_build_object('seq', (done::json->>'seq')::bigint, 'time', done::json->>'time',
       'hash', right(done::json->>'hash', 64), 'prev_hash', right(done::json->>'prev_hash', 64));
   END IF;
-  -- A line that is no JSON, or two lines in one, would break the chain for everybody.
-  IF position(E'\n' IN body) > 0 OR json_typeof(('{"seq":0,' || body || '}')::json) <> 'object' THEN
-    RAISE invalid_parameter_value USING MESSAGE = 'an event is the members of one JSON object, on one line';
+  IF NOT noclobber.is_event(body) THEN
+    is_alone := noclobber.refuse('an event is the members of one JSON object, on one line, without those of the chain');
   END IF;
   RETURN noclobber.record(ws, body, id_of_call);
 END $$;
@@ -160,6 +249,7 @@ CREATE OR REPLACE FUNCTION noclobber.append_all(ws text, bodies text[], id_of_ca
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE answers jsonb := '[]'; body text; n int := 0;
 BEGIN
+  PERFORM noclobber.admit(ws);
   PERFORM noclobber.hold_chain(ws);
   FOREACH body IN ARRAY bodies LOOP
     n := n + 1;
@@ -174,7 +264,7 @@ CREATE OR REPLACE FUNCTION noclobber.chain_end(ws text) RETURNS jsonb
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE found_end jsonb;
 BEGIN
-  PERFORM noclobber.be_durable();
+  PERFORM noclobber.be_durable(), noclobber.admit(ws);
   SELECT jsonb_build_object('seq', c.seq, 'head', c.head) INTO found_end FROM noclobber.chain c WHERE c.workspace = ws;
   IF NOT pg_is_in_recovery() AND (pg_current_wal_flush_lsn() < pg_current_wal_insert_lsn()
                                   OR current_setting('synchronous_standby_names') <> '') THEN
@@ -187,7 +277,8 @@ END $$;
 CREATE OR REPLACE FUNCTION noclobber.lines(ws text, last_seen bigint, last_wanted bigint, most int) RETURNS SETOF text
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
   SELECT e.line FROM noclobber.event e
-   WHERE e.workspace = ws AND e.seq > last_seen AND e.seq <= last_wanted ORDER BY e.seq LIMIT most
+   WHERE noclobber.admit(ws) AND e.workspace = ws AND e.seq > last_seen AND e.seq <= last_wanted
+   ORDER BY e.seq LIMIT most
 $$;
 
 -- Locks
@@ -235,7 +326,8 @@ $$ SELECT above = '' OR above = below OR starts_with(below, above || '/') $$;
 -- True if a client has found that this very version's holder no longer runs. With the lock's id: a server that lost its
 -- last moments, or the standby that follows it, gives a version's number to another holder.
 CREATE OR REPLACE FUNCTION noclobber.is_judged(l noclobber.lock, judged jsonb) RETURNS boolean LANGUAGE sql IMMUTABLE AS
-$$ SELECT coalesce(judged->'locks'->>l.path = l.version::text || ' ' || left(l.secret_sha256, 32), false) $$;
+$$ SELECT coalesce(judged->'locks'->>l.path = l.version::text || ' ' || left(l.secret_sha256, 32), false)
+          AND noclobber.may_judge(l.process, judged) $$;
 
 CREATE OR REPLACE FUNCTION noclobber.shown(l noclobber.lock) RETURNS jsonb LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
@@ -243,7 +335,7 @@ BEGIN
     'path', l.path, 'token', l.token, 'version', l.version, 'is_free', l.secret_sha256 IS NULL,
     'lock_id', left(l.secret_sha256, 32), 'deliverable_id', l.deliverable_id, 'holder', l.holder,
     'acquired', noclobber.stamp(l.acquired), 'lease_s', l.lease_s, 'renewal_s', l.renewal_s,
-    'process', l.process, 'remaining_s', extract(epoch FROM l.expires - noclobber.steady_())::float8,
+    'process', l.process - 'judge', 'remaining_s', extract(epoch FROM l.expires - noclobber.steady_())::float8,
     'age_s', extract(epoch FROM noclobber.steady_() - l.taken)::float8);
 END $$;
 
@@ -313,7 +405,7 @@ BEGIN
   RETURN (
   SELECT i FROM noclobber.write_intent i
    WHERE i.workspace = ws AND i.path = p AND i.deadline > noclobber.steady_()
-     AND NOT coalesce((judged->'intents') ? i.intent_id, false)
+     AND NOT (coalesce((judged->'intents') ? i.intent_id, false) AND noclobber.may_judge(i.process, judged))
    ORDER BY i.deadline DESC LIMIT 1);
 END $$;
 
@@ -334,6 +426,11 @@ DECLARE
   l noclobber.lock; taken noclobber.lock; other noclobber.lock; intent noclobber.write_intent; section_ jsonb;
   why text; moment timestamptz; above text[]; done boolean; recorded jsonb;
 BEGIN
+  IF NOT (noclobber.admit(ws) AND noclobber.is_folder(p) AND noclobber.is_secret(secret) AND noclobber.is_text(wanted_id)
+          AND noclobber.is_text(who) AND noclobber.is_text(folder_) AND coalesce(lease BETWEEN 1 AND 86400, false)
+          AND noclobber.is_process(process_) AND noclobber.are_secrets(held)) THEN
+    done := noclobber.refuse('a lock has a folder below the root, an id, names, a process and a lease of 1 to 86400 s');
+  END IF;
   above := noclobber.upward(p);
   done := noclobber.hold_gate(ws, above);
   SELECT * INTO l FROM noclobber.lock k WHERE k.workspace = ws AND k.path = p FOR UPDATE;
@@ -380,7 +477,7 @@ BEGIN
     intent := noclobber.unsettled(ws, p, judged);
     IF intent.intent_id IS NOT NULL THEN
       RETURN jsonb_build_object('outcome', 'unsettled', 'lock', noclobber.shown(l),
-        'intent_id', intent.intent_id, 'writer', intent.writer, 'process', intent.process,
+        'intent_id', intent.intent_id, 'writer', intent.writer, 'process', intent.process - 'judge',
         'remaining_s', extract(epoch FROM intent.deadline - noclobber.steady_())::float8);
     END IF;
     section_ := noclobber.section_inside(ws, p, judged);
@@ -416,27 +513,28 @@ END $$;
 CREATE OR REPLACE FUNCTION noclobber.look(ws text, p text) RETURNS jsonb
 LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
   SELECT noclobber.shown(k)
-    FROM noclobber.lock k WHERE k.workspace = ws AND k.path = p AND k.secret_sha256 IS NOT NULL
+    FROM noclobber.lock k WHERE noclobber.admit(ws) AND k.workspace = ws AND k.path = p AND k.secret_sha256 IS NOT NULL
 $$;
 
 -- The lock with this secret; of any other one only who holds it.
 CREATE OR REPLACE FUNCTION noclobber.find(ws text, p text, secret text) RETURNS jsonb
 LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
   SELECT noclobber.shown(k) || jsonb_build_object('is_own', coalesce(k.secret_sha256 = secret, false))
-    FROM noclobber.lock k WHERE k.workspace = ws AND k.path = p
+    FROM noclobber.lock k WHERE noclobber.admit(ws) AND k.workspace = ws AND k.path = p
 $$;
 
 CREATE OR REPLACE FUNCTION noclobber.list(ws text, p text) RETURNS SETOF jsonb
 LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
   SELECT noclobber.shown(k) FROM noclobber.lock k
-   WHERE k.workspace = ws AND noclobber.covers(p, k.path) AND k.secret_sha256 IS NOT NULL ORDER BY k.path
+   WHERE noclobber.admit(ws) AND k.workspace = ws AND noclobber.covers(p, k.path) AND k.secret_sha256 IS NOT NULL
+   ORDER BY k.path
 $$;
 
 -- The innermost lock, live or not, that covers a path.
 CREATE OR REPLACE FUNCTION noclobber.covering(ws text, p text) RETURNS text
 LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
   SELECT k.path FROM noclobber.lock k
-   WHERE k.workspace = ws AND noclobber.covers(k.path, p) AND k.secret_sha256 IS NOT NULL
+   WHERE noclobber.admit(ws) AND k.workspace = ws AND noclobber.covers(k.path, p) AND k.secret_sha256 IS NOT NULL
    ORDER BY length(k.path) DESC LIMIT 1
 $$;
 
@@ -457,6 +555,10 @@ CREATE OR REPLACE FUNCTION noclobber.renew(ws text, p text, secret text, lease i
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE l noclobber.lock;
 BEGIN
+  IF NOT (noclobber.admit(ws) AND noclobber.is_folder(p) AND noclobber.is_secret(secret)
+          AND coalesce(lease BETWEEN 1 AND 86400, false)) THEN
+    PERFORM noclobber.refuse('a lease is 1 to 86400 s');
+  END IF;
   l := noclobber.hold_lock(ws, p);
   IF l.secret_sha256 IS DISTINCT FROM secret THEN
     RETURN noclobber.shown(l) || jsonb_build_object('is_own', false);
@@ -469,6 +571,9 @@ CREATE OR REPLACE FUNCTION noclobber.give_up(ws text, p text, secret text, id_of
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE l noclobber.lock; done text; recorded jsonb;
 BEGIN
+  IF NOT (noclobber.admit(ws) AND noclobber.is_folder(p) AND noclobber.is_secret(secret) AND noclobber.is_text(id_of_call)) THEN
+    PERFORM noclobber.refuse('a lock is released by its id');
+  END IF;
   -- `is_wanted` stays for the notice below; whoever takes the lock next sets it anew.
   UPDATE noclobber.lock k
      SET secret_sha256 = NULL, version = k.version + 1, ended_call = id_of_call
@@ -495,6 +600,12 @@ DECLARE
   l noclobber.lock; intent noclobber.write_intent; section_ jsonb; why text; at_ text;
 BEGIN
   PERFORM noclobber.be_durable();
+  IF NOT (noclobber.admit(ws) AND noclobber.is_folder(p) AND noclobber.is_text(who) AND noclobber.is_text(folder_)
+          AND noclobber.is_text(how) AND noclobber.are_secrets(held) AND retires IS NOT NULL
+          AND noclobber.is_text(coalesce(wanted_id, '')) AND coalesce(jsonb_typeof(host), 'null') IN ('string', 'null')
+          AND noclobber.is_text(coalesce(host::text, ''))) THEN
+    PERFORM noclobber.refuse('a lock is cleared by somebody with a name, in a folder below the root');
+  END IF;
   PERFORM noclobber.hold_gate(ws, noclobber.upward(p));
   l := noclobber.hold_lock(ws, p);
   IF l.secret_sha256 IS NULL AND NOT retires THEN
@@ -507,7 +618,7 @@ BEGIN
   intent := noclobber.unsettled(ws, p, judged);
   IF intent.intent_id IS NOT NULL THEN
     RETURN jsonb_build_object('outcome', 'unsettled', 'lock', noclobber.shown(l),
-      'intent_id', intent.intent_id, 'writer', intent.writer, 'process', intent.process,
+      'intent_id', intent.intent_id, 'writer', intent.writer, 'process', intent.process - 'judge',
       'remaining_s', extract(epoch FROM intent.deadline - noclobber.steady_())::float8);
   END IF;
   section_ := noclobber.section_inside(ws, p, judged);
@@ -521,7 +632,7 @@ BEGIN
   END IF;
   IF retires THEN
     PERFORM noclobber.record(ws, '"action_type":"LOCK_RETIRED","payload":{"deliverable_id":'
-      || to_json(coalesce(l.deliverable_id, wanted_id))::text || ',"folder":' || to_json(folder_)::text
+      || to_json(coalesce(l.deliverable_id, wanted_id, ''))::text || ',"folder":' || to_json(folder_)::text
       || ',"path":' || to_json(p)::text || '},"result":{"status":"RETIRED"},"identity":{"agent_id":'
       || to_json(who)::text || ',"host":' || coalesce(host::text, 'null') || '}', NULL);
   END IF;
@@ -538,6 +649,11 @@ CREATE OR REPLACE FUNCTION noclobber.begin_write(
 DECLARE l noclobber.lock; why text;
 BEGIN
   PERFORM noclobber.be_durable();
+  IF NOT (noclobber.admit(ws) AND noclobber.is_folder(p) AND (secret IS NULL OR noclobber.is_secret(secret))
+          AND coalesce(octet_length(id) BETWEEN 1 AND 100, false) AND noclobber.is_text(who) AND noclobber.is_text(folder_)
+          AND noclobber.is_process(process_) AND coalesce(patience BETWEEN 0 AND 600, false)) THEN
+    PERFORM noclobber.refuse('a write has a folder below the root, an id, a writer and an end');
+  END IF;
   l := noclobber.hold_lock(ws, p);
   IF noclobber.is_undone(id) THEN
     RETURN jsonb_build_object('outcome', 'undone', 'lock', noclobber.shown(l));
@@ -568,6 +684,7 @@ END $$;
 CREATE OR REPLACE FUNCTION noclobber.settle_write(ws text, p text, id text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
+  PERFORM noclobber.admit(ws);
   DELETE FROM noclobber.write_intent i WHERE i.intent_id = id AND i.workspace = ws AND i.path = p;
 END $$;
 
@@ -578,6 +695,9 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE l noclobber.lock; done jsonb;
 BEGIN
   PERFORM noclobber.be_durable();
+  IF NOT (noclobber.admit(ws) AND noclobber.is_folder(p) AND coalesce(octet_length(id) BETWEEN 1 AND 100, false)) THEN
+    PERFORM noclobber.refuse('what is undone has a folder below the root and an id');
+  END IF;
   l := noclobber.hold_lock(ws, p);
   INSERT INTO noclobber.settled_section VALUES ('never/' || id, 'undone', noclobber.steady_()) ON CONFLICT DO NOTHING;
   DELETE FROM noclobber.write_intent i WHERE i.intent_id = id AND i.workspace = ws AND i.path = p;

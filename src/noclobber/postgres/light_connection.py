@@ -78,6 +78,7 @@ def _declared(libpq: ctypes.CDLL) -> ctypes.CDLL:
     for name, result, arguments in (
         ("PQconninfoParse", ctypes.POINTER(_Option), (ctypes.c_char_p, texts)),
         ("PQconnectdbParams", ctypes.c_void_p, (texts, texts, ctypes.c_int)),
+        ("PQlibVersion", ctypes.c_int, ()),
         ("PQstatus", ctypes.c_int, (ctypes.c_void_p,)),
         ("PQerrorMessage", ctypes.c_char_p, (ctypes.c_void_p,)),
         ("PQfinish", None, (ctypes.c_void_p,)),

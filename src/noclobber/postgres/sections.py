@@ -40,7 +40,7 @@ from noclobber.errors import (
 )
 from noclobber.lock import messages
 from noclobber.lock.record import hash_of, public_id
-from noclobber.postgres.asking import judge_dead
+from noclobber.postgres.asking import judge_dead, judged_process
 from noclobber.postgres.hashed_aside import HashedAside
 from noclobber.postgres.section_recovery import (
     DELETE,
@@ -251,7 +251,7 @@ class _Attempt:
                 "begin_section(%s,%s,%s,%s::jsonb,%s::text[],%s::text[],%s,%s::jsonb,%s::jsonb,%s,%s)",
                 *(sections._place.workspace, sections._tree_id, self.section_id, _json(rows)),
                 *([lock.path for lock in locks], [hash_of(lock.lock_id) for lock in locks]),
-                *(f"pid {process.pid} on {process.host}", _json(process._asdict()), _json(judged), SECTION_S),
+                *(f"pid {process.pid} on {process.host}", judged_process(process), _json(judged), SECTION_S),
                 self._owner,
             )
             outcome = answer["outcome"]

@@ -11,7 +11,7 @@ $$ SELECT ('x' || left(md5('noclobber/' || ws), 16))::bit(64)::bigint $$;
 CREATE OR REPLACE FUNCTION noclobber.shown_section(s noclobber.section, judged jsonb) RETURNS jsonb
 LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
-  RETURN jsonb_build_object('section_id', s.section_id, 'writer', s.writer, 'process', s.process,
+  RETURN jsonb_build_object('section_id', s.section_id, 'writer', s.writer, 'process', s.process - 'judge',
     'state', s.state, 'files', s.files,
     'remaining_s', extract(epoch FROM s.deadline - noclobber.steady_())::float8,
     'is_overdue', noclobber.steady_() >= s.deadline OR coalesce((judged->'intents') ? s.section_id, false));
@@ -73,7 +73,10 @@ DECLARE
 BEGIN
   PERFORM noclobber.be_durable();
   IF NOT noclobber.are_files(files_) OR NOT coalesce(id ~ '^[0-9a-f]{24}$' AND length(id) = 24, false)
-     OR NOT coalesce(patience BETWEEN 0 AND 600, false) OR ws IS NULL OR tree IS NULL OR who IS NULL THEN
+     OR NOT coalesce(patience BETWEEN 0 AND 600, false) OR NOT noclobber.admit(ws) OR NOT noclobber.is_text(tree)
+     OR NOT noclobber.is_text(who) OR NOT noclobber.is_process(process_)
+     OR NOT noclobber.are_secrets(coalesce(own, '{}')) OR NOT noclobber.are_secrets(coalesce(secrets, '{}'))
+     OR own_count <> coalesce(array_length(secrets, 1), 0) THEN
     done := noclobber.refuse('a section has an id, files below the root in their order, and an end');
   END IF;
   done := pg_advisory_xact_lock(noclobber.gate(id)) IS NOT NULL;  -- Not while somebody sweeps its staged files away.
@@ -160,7 +163,7 @@ BEGIN
   PERFORM noclobber.be_durable();
   -- Also if it is decided already: a session that was ended has committed here, and perhaps not on the synchronous
   -- standby. Who holds a row waits for the standby before it is answered; who only reads does not.
-  PERFORM FROM noclobber.section s WHERE s.section_id = id FOR UPDATE;
+  PERFORM noclobber.admit(s.workspace) FROM noclobber.section s WHERE s.section_id = id FOR UPDATE;
   UPDATE noclobber.section s SET state = wanted
    WHERE s.section_id = id AND s.state = 'open' AND wanted IN ('decided', 'revoked');
   SELECT s.state INTO found_state FROM noclobber.section s WHERE s.section_id = id;
@@ -184,6 +187,7 @@ BEGIN
     SELECT e.outcome INTO earlier FROM noclobber.settled_section e WHERE e.section_id = id;
     RETURN earlier;
   END IF;
+  PERFORM noclobber.admit(s.workspace);
   -- What was decided lands: a file may have been replaced already.
   IF s.state = 'decided' THEN outcome_ := 'landed'; END IF;
   IF s.state IN ('open', 'revoked') AND outcome_ = 'landed' THEN outcome_ := 'revoked'; END IF;
@@ -229,12 +233,12 @@ END $$;
 CREATE OR REPLACE FUNCTION noclobber.overdue_section(ws text) RETURNS jsonb
 LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
   SELECT noclobber.shown_section(s, '{}') FROM noclobber.section s
-   WHERE s.workspace = ws AND noclobber.steady_() >= s.deadline ORDER BY s.deadline LIMIT 1
+   WHERE noclobber.admit(ws) AND s.workspace = ws AND noclobber.steady_() >= s.deadline ORDER BY s.deadline LIMIT 1
 $$;
 
 -- True for a version that stood there once: a mount that shows it shows an old cache.
 CREATE OR REPLACE FUNCTION noclobber.is_former(ws text, p text, sha256 text) RETURNS boolean
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
   SELECT coalesce((SELECT sha256 = ANY (f.former) AND sha256 IS DISTINCT FROM f.head
-                     FROM noclobber.file f WHERE f.workspace = ws AND f.path = p), false)
+                     FROM noclobber.file f WHERE noclobber.admit(ws) AND f.workspace = ws AND f.path = p), false)
 $$;

@@ -20,7 +20,7 @@ import os
 from functools import lru_cache
 from typing import NamedTuple
 
-from noclobber.core.project import STATE_FOLDER, find_project
+from noclobber.core.project import STATE_FOLDER, find_project, is_marked
 from noclobber.disk.filesystems import keeps_inodes
 from noclobber.errors import ConfigError, MissingFileError, NotAFileError, StorageError
 from noclobber.ledger.root import first_id, workspace_id
@@ -50,7 +50,18 @@ def place_of(folder: str, *, make: bool = False) -> SharedFolder:
         root = find_project(_existing(folder))
     if folder != root and not folder.startswith(root.rstrip("/") + "/"):
         raise ConfigError(folder, f"it is not inside the project {root}, so other machines cannot name it")
+    if not make and os.environ.get(VARIABLE) and not _is_project(root):
+        # Its path from the root would be empty, as that of every other such folder: one lock for all of them.
+        raise ConfigError(
+            folder,
+            f"it is in no project, so {VARIABLE} does not say which folder of that workspace it is. Make its"
+            " project's root known, on each machine: an empty noclobber.toml there is enough",
+        )
     return SharedFolder(_name_of(root, make), folder[len(root) :].strip("/"), root)
+
+
+def _is_project(root: str) -> bool:
+    return is_marked(root) or os.path.lexists(f"{root}/.git")
 
 
 def _existing(folder: str) -> str:

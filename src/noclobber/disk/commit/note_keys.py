@@ -36,6 +36,13 @@ def tokens(inode: int) -> tuple[bytes, ...]:
     return tuple(blake2b(text, key=key, digest_size=_TOKEN_BYTES).hexdigest().encode() for key in _keys)
 
 
+def word(purpose: bytes) -> str:
+    """Return a word for a purpose that users of this machine can make, and that is published nowhere."""
+    # Not of the boot's id: records of locks have that.
+    key = (_machine_keys(_SOURCES[:1]) or (_own_key(),))[0]
+    return blake2b(purpose, key=key, digest_size=_KEY_BYTES).hexdigest()
+
+
 def machine_tag() -> str:
     """
     Return a short word for this machine, for names on a volume that others have mounted as well.
@@ -58,9 +65,9 @@ def mount_tag(device: int) -> str:
     return blake2b(b"noclobber mount %d" % device, key=key, digest_size=_TAG_DIGITS // 2).hexdigest()
 
 
-def _machine_keys() -> tuple[bytes, ...]:
+def _machine_keys(sources: tuple[str, ...] = _SOURCES) -> tuple[bytes, ...]:
     found = []
-    for path in _SOURCES:
+    for path in sources:
         try:
             with open(path, "rb") as file:
                 text = file.read(64).strip().replace(b"-", b"")
