@@ -24,8 +24,8 @@ What all of them mean by their words:
 | `tool_io` | a framework's own file tools over a guarded folder: what a call reads and writes |
 | `otel` | no framework: metrics and traces for OpenTelemetry |
 
-A framework's module is named after its package; who calls there may have a module of its own (`crewai_runs`).
-It holds what that framework alone needs, and no rule of its own about what is stale.
+A framework's module is named after its package. It holds what that framework alone needs, and no rule of its
+own about what is stale.
 """
 
 from __future__ import annotations
