@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, NamedTuple, TypedDict
 
 from noclobber.core.project import OPTIONS_NAME, SHARED_OPTIONS_NAME, STATE_FOLDER, UNCHECKED
+from noclobber.core.secret_names import SECRET_NAMES
 from noclobber.errors import BadRequestError
 
 
@@ -66,21 +67,6 @@ NEVER_MERGED = (
     "gradle.lockfile",
 )
 """JSON, notebooks, and what package managers write: correct lines do not make a correct file."""
-SECRET_NAMES = (
-    ".env*",
-    "*.pem",
-    "*.key",
-    "*.p12",
-    "*.pfx",
-    "*.kdbx",
-    "id_*",
-    ".netrc",
-    ".npmrc",
-    ".pypirc",
-    ".git-credentials",
-    "credentials*",
-    "secrets*",
-)
 VERSIONS_DAYS = 7.0
 VERSIONS_BYTES = 256 << 20
 

@@ -39,7 +39,7 @@ def take(name: str, folder_fd: int, *, patience_s: float, clock: Clock) -> bytes
     since_s = 0.0
     while True:
         try:
-            lease_fd = os.open(name, _CREATE, 0o666, dir_fd=folder_fd)
+            lease_fd = os.open(name, _CREATE, 0o664, dir_fd=folder_fd)
         except FileExistsError:
             pass
         else:

@@ -59,6 +59,22 @@ def open_folder(name: str, above_fd: int | None = None, *, make: bool = False, m
     return os.open(name, FOLDER, dir_fd=above_fd)
 
 
+def open_own_folder(name: str, above_fd: int, mode: int = 0o700) -> int:
+    """
+    Open a folder of noclobber's own, which is made if there is none.
+
+    A link of that name came with somebody's repository, and would lead us out of it: it is removed.
+    """
+    for is_last in (False, True):
+        try:
+            return open_folder(name, above_fd, make=True, mode=mode)
+        except OSError:
+            if is_last or not stat.S_ISLNK(os.stat(name, dir_fd=above_fd, follow_symlinks=False).st_mode):
+                raise
+        os.unlink(name, dir_fd=above_fd)
+    raise AssertionError
+
+
 def is_private(status: os.stat_result) -> bool:
     """True for what this user owns, and what nobody else may read or write."""
     return status.st_uid == os.geteuid() and not status.st_mode & 0o077

@@ -19,6 +19,7 @@ from fnmatch import translate
 from threading import RLock
 from typing import TYPE_CHECKING
 
+from noclobber.core.secret_names import SECRET_NAMES, is_secret
 from noclobber.disk import after_fork, small_file
 from noclobber.disk.git_folders import GitFolders
 from noclobber.disk.hashing import of_bytes
@@ -63,6 +64,9 @@ class VersionKeeper:
         excluded = options.versions_exclude
         self._names = _any_of([pattern for pattern in excluded if "/" not in pattern])
         self._paths = _any_of([pattern for pattern in excluded if "/" in pattern])
+        self._has_usual_names = (
+            excluded == SECRET_NAMES
+        )  # Then secrets by their folder, too, and in any case.
         self._ignored = GitIgnore(root) if options.versions_ignored == "skip" else None
         self._git = GitFolders(root)
         self._versions: Versions | None = None
@@ -82,7 +86,7 @@ class VersionKeeper:
             return False
         above = self._root.rstrip("/") + "/"
         relative = path[len(above) :] if path.startswith(above) else os.path.relpath(path, self._root)
-        if self._paths.match(relative):
+        if self._paths.match(relative) or (self._has_usual_names and is_secret(relative)):
             return False
         return self._ignored is None or not self._ignored.ignores(path)
 

@@ -46,7 +46,7 @@ def take(folder_fd: int, prefix: str, *, patience_s: float, clock: Clock) -> int
     while True:
         left_s = max(0.0, deadline_s - clock.monotonic_s())
         try:
-            mutex_fd = forks.open_tracked(f"{prefix}{MUTEX_NAME}", _OPEN, 0o666, dir_fd=folder_fd)
+            mutex_fd = forks.open_tracked(f"{prefix}{MUTEX_NAME}", _OPEN, 0o664, dir_fd=folder_fd)
             try:
                 is_held = mutex.hold(mutex_fd, patience_s=left_s, clock=clock)
                 if is_held and _is_at_its_name(mutex_fd, folder_fd, prefix):

@@ -286,7 +286,7 @@ def _server(root: str, path: str, clock: Clock = SYSTEM_CLOCK) -> ServerClaims |
 def _files(root: str) -> list[Claim]:
     folder = f"{root}/{STATE_FOLDER}/{CLAIMS_FOLDER}"
     try:
-        names = os.listdir(folder)
+        names = [] if os.path.islink(folder) else os.listdir(folder)
     except OSError:
         return []
     found = [_read(f"{folder}/{name}", "") for name in names]
@@ -297,10 +297,10 @@ def _take(root: str, path: str, owner: str, call_id: str, clock: Clock) -> Claim
     """Make the claim, or return the one that is in the way."""
     folder = _place(root, path)
     claims = f"{folder}/{STATE_FOLDER}/{CLAIMS_FOLDER}"
-    try:
-        os.mkdir(claims)
-    except FileExistsError:
-        pass
+    state_fd = os.open(f"{folder}/{STATE_FOLDER}", small_file.FOLDER)
+    with small_file.closing(state_fd):
+        # For a group that shares the project; never for everybody, whatever the umask is.
+        os.close(small_file.open_own_folder(CLAIMS_FOLDER, state_fd, 0o775))
     mutex_fd = _open_mutex(path, claims)
     try:
         _hold(mutex_fd, path, clock)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from noclobber.core.actions import READ
 from noclobber.core.json_text import parse
-from noclobber.core.project import STATE_FOLDER
+from noclobber.core.project import STATE_FOLDER, UNCHECKED
 from noclobber.core.values import WriteResult
 from noclobber.disk.hashing import is_hash
 from noclobber.disk.system_errors import commit_failed
@@ -49,6 +49,7 @@ from noclobber.shell.changes import (
     undecodable,
 )
 from noclobber.shell.git_folders import changes_beside, moved_at_once
+from noclobber.shell.keeping import make_room, trim
 from noclobber.shell.named_links import named_links
 from noclobber.shell.namespace import UnavailableError, is_inside
 from noclobber.shell.output import MAX_OUTPUT_BYTES, communicate
@@ -346,16 +347,28 @@ def conclude(
 ) -> tuple[WriteResult, ...]:
     """Land what an ended command left in its upper layer. A refusal is noted in the run's folder."""
     found = TreeChanges(run.root, ())
+    names: Collection[str] = UNCHECKED
 
     def kept(error: Exception) -> None:
         named = call._replace(turn_id=getattr(turn, "named_turn", call.turn_id))  # As its host names it.
-        keep(run, argv, cwd, named, expect, ended, error, text=text, seen=lambda: _seen_of(turn, found))
+        keep(
+            run,
+            argv,
+            cwd,
+            named,
+            expect,
+            ended,
+            error,
+            text=text,
+            seen=lambda: _seen_of(turn, found),
+            unchecked=names,
+        )
 
     try:
         expected = {
             _led_to(canonical(cwd, path)): checked_hash(path, given) for path, given in expect.items()
         }
-        names = unchecked_names(turn.options.unchecked)
+        names = of_options = unchecked_names(turn.options.unchecked)
         work: list[WorkedOn] = []
 
         def worked_on(folder: str) -> list[str]:
@@ -365,7 +378,7 @@ def conclude(
                 work.append(WorkedOn(turn, run.root, expected))
             return work[0](folder)
 
-        found = changes(run.root, run.upper, names, ended.began_ns, ended.replaced, worked_on)
+        found = changes(run.root, run.upper, of_options, ended.began_ns, ended.replaced, worked_on)
         found = found._replace(beside=changes_beside(run.path, ended.began_ns))
         if found.unchecked:
             from noclobber.guard.unchecked_rule import (
@@ -482,6 +495,7 @@ def keep(
     *,
     text: str = "",
     seen: Callable[[], dict[str, Any]] = dict,
+    unchecked: Collection[str] = UNCHECKED,
 ) -> None:
     """
     Keep what a refused command wrote, to be shown and run again.
@@ -501,7 +515,9 @@ def keep(
         if run.noted("job") is None:
             note_job(run, argv, cwd, call, expect, 0, text)
         run.note("job", {**(run.noted("job") or {}), "seen": seen()})
-        run.note("refused", refused_note(error))
+        kept_bytes = trim(run.upper, unchecked)
+        run.note("refused", {**refused_note(error), "bytes": kept_bytes})
+        make_room(run.root, kept_bytes)
     except OSError as failure:
         run.not_kept = failure.errno or errno.EIO  # No space for that, either: then nothing is kept.
 

@@ -141,7 +141,7 @@ class OpenTurns:
         state_fd = os.open(self._state_folder, OPEN_FOLDER | os.O_NOFOLLOW)
         try:
             try:
-                os.mkdir(TURNS_FOLDER, dir_fd=state_fd)
+                os.mkdir(TURNS_FOLDER, 0o775, dir_fd=state_fd)
             except FileExistsError:
                 pass
             turns_fd = os.open(TURNS_FOLDER, OPEN_FOLDER | os.O_NOFOLLOW, dir_fd=state_fd)
@@ -149,7 +149,7 @@ class OpenTurns:
             os.close(state_fd)
         try:
             name = os.urandom(8).hex()
-            self._descriptor = forks.open_tracked(name, _CREATE, 0o666, dir_fd=turns_fd)
+            self._descriptor = forks.open_tracked(name, _CREATE, 0o664, dir_fd=turns_fd)
         finally:
             os.close(turns_fd)
         self._file = f"{self._state_folder}/{TURNS_FOLDER}/{name}"

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import os
 
+from noclobber.core.secret_names import is_secret
 from noclobber.disk import small_file
 
 MOST_BYTES = 256 << 10
@@ -24,7 +25,7 @@ _DIGITS = 64
 
 def hold(folder_fd: int, path: str, sha256: str, data: bytes) -> bool:
     """Hold the bytes of a version; False if they are not held. Never raises: nothing depends on it."""
-    if len(data) > MOST_BYTES or _is_secret(path):
+    if len(data) > MOST_BYTES or is_secret(path):
         return False
     try:
         opened = os.open(_place(sha256), small_file.WRITE, 0o600, dir_fd=folder_fd)
@@ -54,10 +55,3 @@ def held_like(folder_fd: int, sha256: str) -> bytes | None:
 
 def _place(sha256: str) -> str:
     return f"b{sha256[:2]}"
-
-
-def _is_secret(path: str) -> bool:
-    name = path.rpartition("/")[2].lower()
-    return name.startswith((".env", "id_", ".netrc", ".npmrc", ".pypirc")) or name.endswith(
-        (".pem", ".key", ".p12", ".pfx", ".kdbx")
-    )

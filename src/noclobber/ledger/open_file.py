@@ -261,7 +261,7 @@ def open_ledger(path: str, flags: int) -> tuple[int, tuple[int, int]]:
     verb = "read" if flags == FOR_READING else "write to"
     try:
         is_of_lock = flags == FOR_APPENDING and path.endswith(f"/{_LOCK_LEDGER}")
-        descriptor = _open_in_place(path, flags) if is_of_lock else os.open(path, flags, 0o666)
+        descriptor = _open_in_place(path, flags) if is_of_lock else os.open(path, flags, 0o664)
     except (OSError, ValueError) as error:
         raise failure(path, verb, error) from error
     try:
@@ -297,7 +297,7 @@ def _open_in_place(path: str, flags: int) -> int:
     try:
         if not _is_called(folder_fd, folder):
             raise FileNotFoundError(errno.ENOENT, "the folder was moved, or a link is in its place", path)
-        return os.open(_LOCK_LEDGER, flags, 0o666, dir_fd=folder_fd)
+        return os.open(_LOCK_LEDGER, flags, 0o664, dir_fd=folder_fd)
     finally:
         os.close(folder_fd)
 

@@ -85,10 +85,10 @@ def _make(state_fd: int, name: str, made: str) -> str | None:
     """Publish a new id, complete; of several processes that do so at once, one wins and all return its id."""
     data = made.encode() + b"\n"
     try:
-        small_file.publish(name, data, state_fd, 0o666, once=True)
+        small_file.publish(name, data, state_fd, 0o664, once=True)
     except OSError as error:
         if isinstance(error, FileExistsError) and (found := _read(state_fd, name)) is not None:
             return found
         # What is there is no id; or there are no hard links here (FAT).
-        small_file.publish(name, data, state_fd, 0o666)
+        small_file.publish(name, data, state_fd, 0o664)
     return _read(state_fd, name)

@@ -50,6 +50,21 @@ _WHY = {
 }
 
 
+_SETTINGS = (
+    (
+        "/proc/sys/kernel/apparmor_restrict_unprivileged_userns",
+        b"1",
+        "kernel.apparmor_restrict_unprivileged_userns is 1, as on Ubuntu: only programs with an AppArmor"
+        " profile for it may make user namespaces (docs/shell.md)",
+    ),
+    (
+        "/proc/sys/kernel/unprivileged_userns_clone",
+        b"0",
+        "kernel.unprivileged_userns_clone is 0: only root may make user namespaces (docs/shell.md)",
+    ),
+)
+
+
 class UnavailableError(Exception):
     """There can be no private view of this folder here. The text says why."""
 
@@ -85,8 +100,19 @@ class PrivateView:
         try:
             self._enter()
         except OSError as error:
-            why = _WHY.get(error.errno or 0, "")
+            why = (self._why_forbidden() if self.uid else "") or _WHY.get(error.errno or 0, "")
             raise UnavailableError(f"{error.strerror}{f': {why}' if why else ''}") from None
+
+    def _why_forbidden(self) -> str:
+        """Return the system's setting that forbids it, if it is one."""
+        for path, forbids, why in _SETTINGS:
+            try:
+                with open(path, "rb") as file:
+                    if file.read(16).strip() == forbids:
+                        return why
+            except OSError:
+                continue
+        return ""
 
     def _enter(self) -> None:
         self._unshare()

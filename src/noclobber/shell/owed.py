@@ -176,14 +176,16 @@ def _change(layer: str, path: str, action: bytes, kind: bytes, *numbers: bytes) 
 
 def _make_place(folder: str) -> None:
     """Make the folder that a list moves to, once in the life of a project."""
-    for path in (os.path.dirname(folder), folder):
-        try:
-            os.mkdir(path, 0o700)
-        except FileExistsError:
-            continue
-        if os.geteuid() == 0:  # In the project of another user, who has to be able to use it as well.
-            above = os.stat(os.path.dirname(path))
-            os.chown(path, above.st_uid, above.st_gid, follow_symlinks=False)
+    runs_folder, *names = folder.rsplit("/", 2)
+    above_fd = os.open(runs_folder, small_file.FOLDER)
+    for name in names:
+        with small_file.closing(above_fd):
+            made_fd = small_file.open_own_folder(name, above_fd)
+            if os.geteuid() == 0:  # In the project of another user, who has to be able to use it as well.
+                above = os.fstat(above_fd)
+                os.fchown(made_fd, above.st_uid, above.st_gid)
+        above_fd = made_fd
+    os.close(above_fd)
 
 
 def _opened(root: str, folder: str) -> int:
