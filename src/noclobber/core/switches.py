@@ -29,6 +29,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from functools import lru_cache
 
 from noclobber.core import own_state
 from noclobber.core.project import OPTIONS_NAME
@@ -110,6 +111,7 @@ def is_switch(path: str, root: str, places: frozenset[str] | None = None) -> boo
     return is_at(folded, places_of(root) if places is None else places) or _is_installed(path)
 
 
+@lru_cache(maxsize=1024)
 def base_of(folded: str) -> str | None:
     """Return the folder whose sessions a path's content decides about, by its name alone; None: of none."""
     if folded.endswith(_OPTIONS):
@@ -172,7 +174,7 @@ def is_below(path: str, folder: str) -> bool:
 
 
 def _untold(root: str) -> set[str]:
-    places = _own_places()
+    places = set(_own_places())
     for variable in _FILES:
         if (given := os.environ.get(variable, "")).startswith("/"):
             places |= _spellings(given)
@@ -181,21 +183,25 @@ def _untold(root: str) -> set[str]:
     return places | _behind(root, (OPTIONS_NAME,))
 
 
-def _own_places() -> set[str]:
+def _own_places() -> frozenset[str]:
     """Return our own folders: the runtime folder, the user's state, packages for hosts, and the code."""
     data = os.environ.get("XDG_DATA_HOME", "")
     data = data if data.startswith("/") else os.path.expanduser("~/.local/share")
-    private = f"noclobber-{os.geteuid()}"
-    places = {_CODE}
-    for folder in (
+    euid = os.geteuid()
+    return _spelled_both_ways(
         runtime_folder(),
-        f"/run/user/{os.geteuid()}/noclobber",
-        f"/tmp/{private}",  # noqa: S108 - a hook's environment may be another than this one's
+        f"/run/user/{euid}/noclobber",
+        f"/tmp/noclobber-{euid}",  # noqa: S108 - a hook's environment may be another than this one's
         own_state.own_folder(),
         f"{data}/noclobber",
-    ):
-        places |= _spellings(folder)
-    return places
+    )
+
+
+@lru_cache(maxsize=32)
+def _spelled_both_ways(*folders: str) -> frozenset[str]:
+    # Once for a process: a third of what a write costs. Where these lead is the user's own business, and who
+    # can put a link there has no need of a tool of ours.
+    return frozenset({_CODE}.union(*map(_spellings, folders)))
 
 
 def _host_folders(root: str) -> list[tuple[str, tuple[str, ...]]]:
