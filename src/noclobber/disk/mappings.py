@@ -22,6 +22,8 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from noclobber.disk.small_file import closing
+
 PROT_READ, MAP_SHARED = 1, 1
 MAP_FAILED = 2 * sys.maxsize + 1
 
@@ -113,8 +115,7 @@ def _shared_mappings(pid: str, address: int = 0) -> Iterator[tuple[bytes, bool]]
 
     ENOTTY: this kernel cannot say.
     """
-    descriptor = os.open(f"/proc/{pid}/maps", os.O_RDONLY | os.O_CLOEXEC)
-    try:
+    with closing(os.open(f"/proc/{pid}/maps", os.O_RDONLY | os.O_CLOEXEC)) as descriptor:
         while True:
             asked = (_QUERY_BYTES, _NEXT_SHARED_OF_FILE, address)
             question = bytearray(b"".join(number.to_bytes(8, sys.byteorder) for number in asked))
@@ -127,8 +128,6 @@ def _shared_mappings(pid: str, address: int = 0) -> Iterator[tuple[bytes, bool]]
             device = _number(question, _MAJOR_AT, 4), _number(question, _MINOR_AT, 4)
             is_writable = bool(_number(question, _FLAGS_AT) & _WRITABLE)
             yield b" %02x:%02x %d " % (*device, _number(question, _INODE_AT)), is_writable
-    finally:
-        os.close(descriptor)
 
 
 def _number(answer: bytearray, at: int, size: int = 8) -> int:
@@ -179,9 +178,6 @@ def _read(path: str) -> bytes:
 
 
 def _chunks(path: str) -> Iterator[bytes]:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
+    with closing(os.open(path, os.O_RDONLY | os.O_CLOEXEC)) as descriptor:
         while chunk := os.read(descriptor, 1 << 16):
             yield chunk
-    finally:
-        os.close(descriptor)

@@ -20,6 +20,7 @@ from contextlib import contextmanager, suppress
 from typing import NamedTuple, Protocol
 
 from noclobber.core.project import BESIDE_PREFIX, STATE_FOLDER
+from noclobber.disk.small_file import closing
 from noclobber.disk.system_errors import lookup_failed
 from noclobber.errors import (
     BadPathError,
@@ -269,11 +270,8 @@ def opened_below(root: str, path: str, *, make: bool = False) -> Iterator[tuple[
     base = root.rstrip("/")
     if not f"{folder}/".startswith(f"{base}/") or name in ("", ".", ".."):
         raise OSError(errno.EXDEV, "not inside the root", path)
-    folder_fd = open_below(root, folder[len(base) :], make=make)
-    try:
+    with closing(open_below(root, folder[len(base) :], make=make)) as folder_fd:
         yield folder_fd, name
-    finally:
-        os.close(folder_fd)
 
 
 def mount_of(descriptor: int) -> bytes:

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 from noclobber.core.project import BESIDE_PREFIX
 from noclobber.disk import filesystems, paths
 from noclobber.disk.processes import mutex_holder
+from noclobber.disk.small_file import closing
 
 if TYPE_CHECKING:
     from noclobber.core.values import Reach
@@ -40,11 +41,8 @@ KEPT_TO_ITSELF = frozenset(("nolock", "local_lock=flock", "local_lock=all"))
 
 def reach_of(folder: str) -> Reach:
     """Return how far the mutex of guarded writes in a folder reaches. Tried with a file, which is removed."""
-    folder_fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
+    with closing(os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as folder_fd:
         return reach_of_open(folder_fd)
-    finally:
-        os.close(folder_fd)
 
 
 def reach_of_open(folder_fd: int) -> Reach:
@@ -58,14 +56,11 @@ def reach_of_open(folder_fd: int) -> Reach:
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
     first_fd = os.open(name, flags, 0o600, dir_fd=folder_fd)
     try:
-        second_fd = os.open(name, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=folder_fd)
-        try:
+        with closing(os.open(name, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=folder_fd)) as second_fd:
             if not _exclude(first_fd, second_fd):
                 return "mount"
             is_handed_on = _asks_the_server(folder_fd) if kind == "nfs" else not _is_kept_here(first_fd)
             return "volume" if is_handed_on else "mount"
-        finally:
-            os.close(second_fd)
     finally:
         os.close(first_fd)
         os.unlink(name, dir_fd=folder_fd)

@@ -22,6 +22,7 @@ from collections.abc import Callable
 from noclobber.core.json_text import parse, spell
 from noclobber.core.switches import runtime_folder
 from noclobber.disk import mutex, small_file
+from noclobber.disk.small_file import closing
 from noclobber.errors import HookFailedError
 from noclobber.hook.session_memory import PATIENCE_S, open_runtime, short
 
@@ -59,11 +60,8 @@ def settle_project(host: str, session_id: str, find: Callable[[], str]) -> str:
 
 def has_begun(host: str, session_id: str) -> bool:
     """True if an event of this session has been answered before."""
-    runtime_fd = open_runtime()
-    try:
+    with closing(open_runtime()) as runtime_fd:
         return _noted_project(runtime_fd, f"{host}.{short(session_id)}.{PROJECT}") is not None
-    finally:
-        os.close(runtime_fd)
 
 
 def _settled(runtime_fd: int, name: str) -> str | None:

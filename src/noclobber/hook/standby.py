@@ -29,6 +29,7 @@ import time
 from typing import TYPE_CHECKING
 
 from noclobber.disk import small_file
+from noclobber.disk.small_file import closing
 from noclobber.errors import NoclobberError
 
 if TYPE_CHECKING:
@@ -344,11 +345,8 @@ def _take_over_surroundings(pid: int) -> None:
 
 
 def _read(path: str) -> bytes:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
+    with closing(os.open(path, os.O_RDONLY | os.O_CLOEXEC)) as descriptor:
         pieces = []
         while piece := os.read(descriptor, 1 << 16):
             pieces.append(piece)
         return b"".join(pieces)
-    finally:
-        os.close(descriptor)

@@ -34,6 +34,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from noclobber.core.clock import SYSTEM_CLOCK, iso8601
 from noclobber.disk import mutex, signals
+from noclobber.disk.small_file import closing
 from noclobber.errors import LedgerError
 from noclobber.ledger.line import START, Link, encode, seal
 from noclobber.ledger.open_file import EVENT_BYTES, FOR_READING, Handle, failure, open_ledger
@@ -302,11 +303,10 @@ class AgentTraceLedger:
         try:
             os.fsync(handle.descriptor)
             if handle.is_new:  # The name must survive as well, and we may have made it.
-                folder = os.open(os.path.dirname(self.path), os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
-                try:
+                with closing(
+                    os.open(os.path.dirname(self.path), os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
+                ) as folder:
                     os.fsync(folder)
-                finally:
-                    os.close(folder)
                 handle.is_new = False
         except OSError as error:
             raise LedgerError(

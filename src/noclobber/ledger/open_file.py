@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from noclobber.core.clock import SYSTEM_CLOCK
 from noclobber.core.project import STATE_FOLDER
 from noclobber.disk import mutex
+from noclobber.disk.small_file import closing
 from noclobber.errors import LedgerError
 
 if TYPE_CHECKING:
@@ -228,11 +229,8 @@ def _reaches_this_mount_only(path: str, descriptor: int) -> bool:
         return False
     from noclobber.disk.reach import is_this_mount_only
 
-    folder_fd = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
+    with closing(os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as folder_fd:
         return is_this_mount_only(folder_fd)
-    finally:
-        os.close(folder_fd)
 
 
 def _drop_inherited_handles() -> None:
@@ -293,13 +291,10 @@ def _open_in_place(path: str, flags: int) -> int:
     except FileNotFoundError:
         pass
     folder = os.path.dirname(path)
-    folder_fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
+    with closing(os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as folder_fd:
         if not _is_called(folder_fd, folder):
             raise FileNotFoundError(errno.ENOENT, "the folder was moved, or a link is in its place", path)
         return os.open(_LOCK_LEDGER, flags, 0o664, dir_fd=folder_fd)
-    finally:
-        os.close(folder_fd)
 
 
 def _is_called(descriptor: int, path: str) -> bool:

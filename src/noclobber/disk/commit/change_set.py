@@ -47,6 +47,7 @@ from noclobber.disk.commit.rows import (
 from noclobber.disk.commit.swap import Swap
 from noclobber.disk.paths import PinnedPath
 from noclobber.disk.reading import LOOK, hash_of, status_of
+from noclobber.disk.small_file import closing
 from noclobber.disk.steps import reached
 from noclobber.errors import (
     ABSENT,
@@ -586,11 +587,8 @@ def _result(section: Section, file: Row) -> WriteResult:
 def expected_of(path: str) -> str:
     """Return what a row may expect of what is at a path: the hash of a file, the print of other things."""
     folder, name = os.path.split(path)
-    folder_fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
+    with closing(os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as folder_fd:
         return print_of(folder_fd, name) or hash_of(PinnedPath(folder_fd, name, path))
-    finally:
-        os.close(folder_fd)
 
 
 def hash_and_status(

@@ -17,6 +17,7 @@ from noclobber.disk.commit.restore import copy_all
 from noclobber.disk.commit.store import CREATE
 from noclobber.disk.paths import OPEN_FOLDER
 from noclobber.disk.reading import LOOK
+from noclobber.disk.small_file import closing
 
 if TYPE_CHECKING:
     from noclobber.disk.commit.recovery import CutOffFile
@@ -76,21 +77,15 @@ def _keep_folder(file: CutOffFile) -> str:
 def _copy_folder(from_fd: int, source: str, to_fd: int, copy: str, most: int) -> int:
     """Copy a folder; return how many more entries may be copied. OSError: there are too many."""
     # Not `shutil`: it is slow to load, and nothing is imported within a commit.
-    source_fd = os.open(source, OPEN_FOLDER | os.O_NOFOLLOW, dir_fd=from_fd)
-    try:
+    with closing(os.open(source, OPEN_FOLDER | os.O_NOFOLLOW, dir_fd=from_fd)) as source_fd:
         names = os.listdir(source_fd)
         most -= 1 + len(names)
         if most < 0:
             raise OSError(errno.E2BIG, "too many files to copy", source)
         os.mkdir(copy, 0o700, dir_fd=to_fd)
-        copy_fd = os.open(copy, OPEN_FOLDER | os.O_NOFOLLOW, dir_fd=to_fd)
-        try:
+        with closing(os.open(copy, OPEN_FOLDER | os.O_NOFOLLOW, dir_fd=to_fd)) as copy_fd:
             for name in names:
                 most = _copy_entry(source_fd, copy_fd, name, most)
-        finally:
-            os.close(copy_fd)
-    finally:
-        os.close(source_fd)
     return most
 
 
@@ -101,13 +96,9 @@ def _copy_entry(source_fd: int, copy_fd: int, name: str, most: int) -> int:
     if stat.S_ISLNK(mode):
         os.symlink(os.readlink(name, dir_fd=source_fd), name, dir_fd=copy_fd)
     elif stat.S_ISREG(mode):
-        file_fd = os.open(name, LOOK, dir_fd=source_fd)
-        try:
-            new_fd = os.open(name, CREATE, stat.S_IMODE(mode) & 0o700, dir_fd=copy_fd)
-            try:
-                copy_all(file_fd, new_fd)
-            finally:
-                os.close(new_fd)
-        finally:
-            os.close(file_fd)
+        with (
+            closing(os.open(name, LOOK, dir_fd=source_fd)) as file_fd,
+            closing(os.open(name, CREATE, stat.S_IMODE(mode) & 0o700, dir_fd=copy_fd)) as new_fd,
+        ):
+            copy_all(file_fd, new_fd)
     return most

@@ -43,6 +43,7 @@ from noclobber.core.project import BESIDE_PREFIX, OWED_FOLDER, STATE_FOLDER
 from noclobber.disk import ordering
 from noclobber.disk.commit import note_keys
 from noclobber.disk.reading import LOOK, NOT_READABLE
+from noclobber.disk.small_file import closing
 from noclobber.errors import ABSENT
 
 IDLE, PREPARING, SWAPPING, LANDED, RESTORING, MEMBER = b"-", b"P", b"S", b"L", b"R", b"M"
@@ -420,11 +421,10 @@ class Note:
         """Wait until it is written, with its record: what is renamed after this never lasts without it."""
         book = self.book if self._memory[0:1] == SWAPPING else None
         if book:
-            book_fd = os.open(book, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=self._folder_fd)
-            try:
+            with closing(
+                os.open(book, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=self._folder_fd)
+            ) as book_fd:
                 ordering.wait(book_fd, filesystem)
-            finally:
-                os.close(book_fd)
         ordering.wait(self._fd, filesystem)
 
     def flush(self) -> None:
@@ -507,8 +507,7 @@ class Note:
         book = self.book
         if book is None:
             raise ValueError("not the name of a book")
-        book_fd = os.open(book, LOOK, dir_fd=self._folder_fd)
-        try:
+        with closing(os.open(book, LOOK, dir_fd=self._folder_fd)) as book_fd:
             status = os.fstat(book_fd)
             is_trusted = (
                 stat.S_ISREG(status.st_mode)
@@ -521,8 +520,6 @@ class Note:
             while is_trusted and (part := os.read(book_fd, 1 << 20)):
                 parts.append(part)
             return b"".join(parts)
-        finally:
-            os.close(book_fd)
 
 
 def ignored_prefix(name: str) -> str:

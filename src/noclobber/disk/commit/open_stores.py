@@ -22,6 +22,7 @@ from noclobber.disk.commit.store import CREATE, Store, beside_note_name
 from noclobber.disk.commit.sweep import adopt_orphans, sweep
 from noclobber.disk.paths import OPEN_FOLDER
 from noclobber.disk.reading import NOT_READABLE
+from noclobber.disk.small_file import closing
 
 if TYPE_CHECKING:
     from noclobber.core.clock import Clock
@@ -153,12 +154,9 @@ def cut_off_elsewhere(
     note = f"{BESIDE_PREFIX}{beside_note_name(status)}{tag}"
     # `access`, because it does not raise: most of the time there is nothing, at every level.
     if not is_beside and os.access(f"{folder}/{note}", os.F_OK):
-        folder_fd = os.open(folder, OPEN_FOLDER | os.O_NOFOLLOW)
-        try:
+        with closing(os.open(folder, OPEN_FOLDER | os.O_NOFOLLOW)) as folder_fd:
             if journal.is_in_use(note, folder_fd, journal.trusted_owners(status.st_uid)):
                 return (lambda fd, path, _: beside(fd, path, clock.now_s())), None
-        finally:
-            os.close(folder_fd)
     around = folder
     while True:
         state = f"{around.rstrip('/')}/{STATE_FOLDER}"

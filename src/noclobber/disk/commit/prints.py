@@ -15,6 +15,7 @@ import sys
 from noclobber.disk import hashing
 from noclobber.disk.paths import OPEN_FOLDER
 from noclobber.disk.removing import remove_all
+from noclobber.disk.small_file import closing
 
 NOTHING = ""
 _ENCODING, _ERRORS = sys.getfilesystemencoding(), sys.getfilesystemencodeerrors()
@@ -40,8 +41,7 @@ def print_of(folder_fd: int, name: str) -> str:
 
 
 def _rows(folder_fd: int, name: str, below: bytes) -> list[bytes]:
-    below_fd = os.open(name, OPEN_FOLDER | os.O_NOFOLLOW, dir_fd=folder_fd)
-    try:
+    with closing(os.open(name, OPEN_FOLDER | os.O_NOFOLLOW, dir_fd=folder_fd)) as below_fd:
         own = os.fstat(below_fd)
         rows = [b"%s\0%d\0%o\0%d\0" % (below, own.st_ino, own.st_mode, own.st_mtime_ns)]
         with os.scandir(below_fd) as entries:
@@ -63,8 +63,6 @@ def _rows(folder_fd: int, name: str, below: bytes) -> list[bytes]:
                     status.st_ctime_ns,
                 )
                 rows.append(path + b"\0%d\0%o\0%d\0%d\0%d\0" % facts)
-    finally:
-        os.close(below_fd)
     return rows
 
 

@@ -33,6 +33,7 @@ from noclobber.disk.commit.restore import BEFORE_RESTORING, put_back
 from noclobber.disk.commit.sweep import mark_if
 from noclobber.disk.paths import PinnedPath
 from noclobber.disk.reading import LOOK, NOT_READABLE
+from noclobber.disk.small_file import closing
 from noclobber.errors import ABSENT
 
 if TYPE_CHECKING:
@@ -471,11 +472,8 @@ def _uncreate(file: CutOffFile) -> Recovered:
 
 def set_mode(folder_fd: int, name: str, inode: int, mode: int) -> None:
     """Set the permissions of a file or folder, if it is still that one, and no link."""
-    descriptor = os.open(name, O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder_fd)
-    try:
+    with closing(os.open(name, O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder_fd)) as descriptor:
         status = os.fstat(descriptor)
         if status.st_ino != inode or stat.S_ISLNK(status.st_mode):
             raise FileNotFoundError(errno.ENOENT, "it is another file now", name)
         os.chmod(f"/proc/self/fd/{descriptor}", mode)
-    finally:
-        os.close(descriptor)

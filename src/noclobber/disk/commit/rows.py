@@ -40,6 +40,7 @@ from noclobber.disk.commit.sweep import mark_if, mark_verified
 from noclobber.disk.hashing_thread import HashOf
 from noclobber.disk.paths import OPEN_FOLDER
 from noclobber.disk.reading import LOOK, hash_of
+from noclobber.disk.small_file import closing
 from noclobber.disk.steps import reached
 from noclobber.errors import (
     ABSENT,
@@ -534,8 +535,7 @@ class Departure:
 
 def _open_for_writing(folder_fd: int, name: str) -> str:
     """Return a file below a folder that somebody has open for writing; "" if there is none."""
-    below_fd = os.open(name, OPEN_FOLDER | os.O_NOFOLLOW, dir_fd=folder_fd)
-    try:
+    with closing(os.open(name, OPEN_FOLDER | os.O_NOFOLLOW, dir_fd=folder_fd)) as below_fd:
         with os.scandir(below_fd) as entries:
             listed = list(entries)
         for entry in listed:
@@ -555,8 +555,6 @@ def _open_for_writing(folder_fd: int, name: str) -> str:
                     return ""
                 finally:
                     os.close(file_fd)
-    finally:
-        os.close(below_fd)
     return ""
 
 

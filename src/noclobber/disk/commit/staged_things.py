@@ -17,6 +17,7 @@ from noclobber.disk import forks, ordering, renames
 from noclobber.disk.paths import OPEN_FOLDER
 from noclobber.disk.reading import LOOK
 from noclobber.disk.removing import remove_all
+from noclobber.disk.small_file import closing
 
 if TYPE_CHECKING:
     from noclobber.disk.commit.store import Store
@@ -137,23 +138,17 @@ def strip_all(folder: str) -> None:
 
 def for_each_below(folder_fd: int, name: str, act: Callable[[int], object], *, folders: bool = False) -> None:
     """Do something with the descriptor of each file in a staged folder, and of each folder if asked to."""
-    below_fd = os.open(name, OPEN_FOLDER | os.O_NOFOLLOW, dir_fd=folder_fd)
-    try:
+    with closing(os.open(name, OPEN_FOLDER | os.O_NOFOLLOW, dir_fd=folder_fd)) as below_fd:
         with os.scandir(below_fd) as entries:
             listed = list(entries)
         for entry in listed:
             if entry.is_dir(follow_symlinks=False):
                 for_each_below(below_fd, entry.name, act, folders=folders)
             elif entry.is_file(follow_symlinks=False):
-                file_fd = _opened_to_read(below_fd, entry.name)
-                try:
+                with closing(_opened_to_read(below_fd, entry.name)) as file_fd:
                     act(file_fd)
-                finally:
-                    os.close(file_fd)
         if folders:
             act(below_fd)
-    finally:
-        os.close(below_fd)
 
 
 def _opened_to_read(folder_fd: int, name: str) -> int:
