@@ -35,10 +35,6 @@ examples:
   noclobber completion fish > ~/.config/fish/completions/noclobber.fish    once
 """
 
-NOT_INSTALLED = (
-    "completion needs the extra 'completion'. Install it with: "
-    "pip install 'noclobber[completion]' (in a checkout: pip install '.[completion]')"
-)
 SHELLS = ("bash", "zsh", "fish")
 MAX_WORDS = 200
 MAX_LETTERS = 100

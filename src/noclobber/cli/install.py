@@ -271,7 +271,7 @@ def _packages(args: Namespace, hosts: list[str]) -> int:
 
     folder = os.path.abspath(args.to) if args.to else packages.default_folder()
     rows = []
-    for host in hosts if args.host else [host for host in hosts if traits.of(host).package is not None]:
+    for host in hosts if args.host else [host for host in hosts if host in traits.all_with_packages()]:
         changes = packages.plan(host, folder, portable=args.portable, uninstall=args.uninstall)
         if not args.dry_run:
             packages.carry_out(changes, folder)

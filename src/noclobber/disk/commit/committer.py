@@ -30,9 +30,10 @@ from noclobber.disk.commit.link_appeared import MOST_TRIES, LinkAppearedError, r
 from noclobber.disk.commit.made_folders import MadeFolders
 from noclobber.disk.commit.section import Section
 from noclobber.disk.commit.store import gives_acl
-from noclobber.disk.commit.swap import Swap, write_all
+from noclobber.disk.commit.swap import Swap
 from noclobber.disk.hashing_thread import HashOf
 from noclobber.disk.reading import DEFAULT_PATIENCE_S, NOT_READABLE, hash_of, status_of
+from noclobber.disk.small_file import write_all
 from noclobber.disk.steps import reached
 from noclobber.disk.system_errors import commit_failed
 from noclobber.errors import (

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from noclobber.disk import filesystems, forks, hashing, leases, mappings, metadata
 from noclobber.disk.commit import journal
 from noclobber.disk.commit.restore import copy_all, copy_under_lease, refuse_if_seen
-from noclobber.disk.commit.swap import write_all
+from noclobber.disk.small_file import write_all
 from noclobber.disk.steps import reached
 from noclobber.errors import AccessDeniedError, FileBusyError, StaleFileError
 

@@ -40,7 +40,7 @@ from typing import NamedTuple
 
 from noclobber.core.json_text import parse, spell_in_ascii
 from noclobber.core.project import BESIDE_PREFIX, OWED_FOLDER, STATE_FOLDER
-from noclobber.disk import ordering
+from noclobber.disk import ordering, small_file
 from noclobber.disk.commit import note_keys
 from noclobber.disk.reading import LOOK, NOT_READABLE
 from noclobber.disk.small_file import closing
@@ -399,23 +399,8 @@ class Note:
         if len(record) > MOST_BOOK_BYTES:  # Nobody would read it: see `_record()`.
             raise OSError(errno.EFBIG, "the names of these files are too long for one commit", self.name)
         book = f"{self.name}.{BOOK_PREFIX}{os.urandom(6).hex()}"
-        book_fd = os.open(
-            book, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=self._folder_fd
-        )
-        try:
-            rest = memoryview(record.encode())
-            while rest:
-                rest = rest[os.write(book_fd, rest) :]
-        except BaseException:
-            os.unlink(book, dir_fd=self._folder_fd)  # No note names it yet.
-            raise
-        finally:
-            os.close(book_fd)
+        small_file.create(book, record.encode(), self._folder_fd)
         return book
-
-    def start_bytes(self) -> None:
-        """Have the kernel begin to write it, so that `await_bytes()` takes less time later."""
-        ordering.start(self._fd)
 
     def await_bytes(self, filesystem: str) -> None:
         """Wait until it is written, with its record: what is renamed after this never lasts without it."""

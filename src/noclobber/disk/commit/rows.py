@@ -35,12 +35,12 @@ from noclobber.disk.commit.staged_things import (
     strip,
     strip_all,
 )
-from noclobber.disk.commit.swap import NO_FD, Swap, write_all
+from noclobber.disk.commit.swap import NO_FD, Swap
 from noclobber.disk.commit.sweep import mark_if, mark_verified
 from noclobber.disk.hashing_thread import HashOf
 from noclobber.disk.paths import OPEN_FOLDER
 from noclobber.disk.reading import LOOK, hash_of
-from noclobber.disk.small_file import closing
+from noclobber.disk.small_file import closing, write_all
 from noclobber.disk.steps import reached
 from noclobber.errors import (
     ABSENT,

@@ -34,6 +34,7 @@ from noclobber.disk.commit.sweep import MARK_FROM_BYTES, mark_if, mark_verified
 from noclobber.disk.hashing_thread import LARGE_BYTES, HashOf
 from noclobber.disk.processes import writers_of
 from noclobber.disk.reading import LOOK, open_name, status_of
+from noclobber.disk.small_file import write_all
 from noclobber.disk.steps import reached
 from noclobber.errors import (
     DELETED,
@@ -539,13 +540,3 @@ class Swap:
         except OSError:
             pass  # It will be removed anyway.
         mark_verified(self.new_fd)
-
-
-def write_all(descriptor: int, data: bytes) -> None:
-    """Write every byte: one call may write fewer than asked."""
-    written = os.write(descriptor, data)
-    if written == len(data):
-        return
-    view = memoryview(data)
-    while written < len(data):
-        written += os.write(descriptor, view[written:])
