@@ -787,6 +787,6 @@ def test_the_check_of_a_write_hashes_each_version_once(
         def hexdigest(self) -> str:
             return self._inner.hexdigest()
 
-    monkeypatch.setattr(hashing, "_make", Counted)
+    monkeypatch.setattr(hashing, "sha256", Counted)
     turn.write_file("a.bin", b"1" * size)
     assert size <= sum(hashed) <= 2 * size + 10_000  # The ledger's lines are hashed as well.
