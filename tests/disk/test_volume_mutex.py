@@ -358,3 +358,21 @@ print(json.dumps({"code": one.wait(), "f": open("back/f").read(), "g": open("bac
 """
     found = run_in_mounts(tmp_path, "bindfs back merged && bindfs back work", program)
     assert found == {"code": 0, "f": "one", "g": "two"}
+
+
+@pytest.mark.usefixtures("on_one_mount")
+def test_the_second_name_that_a_killed_commit_of_another_mount_left_is_no_hard_link(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """finding R11: its mount may never come back. Nobody removes the name, and nobody is refused for it."""
+    FileGuard(root).write("f", b"1", expected="ABSENT")
+    left = root / f".noclobber/swap/swap-{'0' * 16}01-{of_bytes(b'1')}~f"
+    os.link(root / "f", left)
+    guard = FileGuard(root)
+    assert guard.write("f", b"2", expected=of_bytes(b"1")).level == "plain"
+    guard.close()
+    assert left.read_bytes() == b"1"
+    (root / ".noclobber/swap/lease.old").touch()
+    FileGuard(root).write("f", b"3", expected=of_bytes(b"2"))
+    assert left.name in os.listdir(root / ".noclobber/swap")
+    assert "lease.old" not in os.listdir(root / ".noclobber/swap")

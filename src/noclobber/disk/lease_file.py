@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from noclobber.core.clock import Clock
 
 LEASE_S = 4.0
+ASIDE = ".old"
 _NAP_S = 0.002
 _MOST_BYTES = 4096
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -92,7 +93,7 @@ def _is_gone(said: bytes) -> bool:
 
 def _take_away(name: str, folder_fd: int, said: bytes) -> None:
     """Remove what says this. Under another name first: of several that do so one finds it."""
-    aside = f"{name}.{os.urandom(6).hex()}"
+    aside = f"{name}{ASIDE}"
     try:
         os.rename(name, aside, src_dir_fd=folder_fd, dst_dir_fd=folder_fd)
         if _read(aside, folder_fd) != said:  # Somebody was faster, and this is the next one's.

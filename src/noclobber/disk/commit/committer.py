@@ -432,7 +432,7 @@ class Committer:
                 swap.close()
                 swap.open_old()
             swap.refuse_read_only()
-            must_keep_inode = swap.links > 1
+            must_keep_inode = swap.links > 1 and swap.links - store.second_names(swap.old_status.st_ino) > 1
             can_exchange = self.can_exchange(store) and section.is_exclusive
             if must_keep_inode or not can_exchange:
                 swap.close()  # Our own open descriptor would prevent the write lease.
@@ -511,8 +511,10 @@ class Committer:
     def _plain(
         self, section: Section, swap: Swap, prefix: str, patience: Patience
     ) -> tuple[WriteResult, UnflushedError | None]:
-        # Where the mutex excludes nobody, a second name would look like a hard link to other guards.
-        aside = swap.link_aside(f"{prefix}01", patience) if section.is_exclusive else ""
+        # Where the mutex excludes nobody, a second name would look like a hard link to other guards. Those on
+        # another mount know it by its place.
+        may_link = section.is_exclusive or swap.store.is_alone
+        aside = swap.link_aside(f"{prefix}01", patience) if may_link else ""
         if not aside:
             swap.check_name(patience)
         try:

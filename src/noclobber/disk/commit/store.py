@@ -195,13 +195,27 @@ class Store:
         A commit at `plain` gives the old file a second name for a moment. After a power cut it may still have
         both, and no note says why. The caller holds the mutex of the target's folder, and nobody is at it.
         """
-        if self.is_alone:  # There no commit gives a file a second name.
-            return False
         found = False
         for entry in os.scandir(self.swap_fd):
-            if entry.inode() == inode and journal.is_swap_name(entry.name, self.prefix):
+            if (
+                entry.inode() == inode
+                and self.may_tidy(entry.name)
+                and journal.is_swap_name(entry.name, self.prefix)
+            ):
                 self.remove_swap(entry.name)
                 found = True
+        return found
+
+    def second_names(self, inode: int) -> int:
+        """How many swap files, of commits of other mounts, are the very file at a target."""
+        if not self.is_alone:
+            return 0
+        found = 0
+        for name in os.listdir(self.swap_fd):
+            try:
+                found += os.stat(name, dir_fd=self.swap_fd, follow_symlinks=False).st_ino == inode
+            except FileNotFoundError:
+                continue
         return found
 
     def keep(self, name: str) -> str:

@@ -14,6 +14,7 @@ import stat
 import time
 from typing import TYPE_CHECKING
 
+from noclobber.core.project import LEASE_NAME
 from noclobber.disk import forks, hashing, leases
 from noclobber.disk.commit import departed
 from noclobber.disk.commit.journal import BOOK_PREFIX
@@ -237,6 +238,8 @@ def _drop_books(store: Store, now_s: float) -> None:
 def adopt_orphans(store: Store, now_s: float) -> list[tuple[str, str]]:
     """Sweep what dead processes left; return (name, where) of what had to be kept."""
     _drop_books(store, now_s)
+    if store.is_alone:  # Of a process that was killed while it took another's lease away.
+        store.remove_swap(f"{store.prefix}{LEASE_NAME}.old")
     kept = []
     for name in orphans(store, now_s):
         try:
