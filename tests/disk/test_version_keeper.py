@@ -258,9 +258,8 @@ def test_many_versions_of_one_sweep_are_kept_and_nothing_stays_open(root: Path) 
 def test_bounds_hold_during_a_turn_that_does_not_end(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Finding R18: an agent's turn may last for days, and its versions may be small."""
     monkeypatch.setattr(version_keeper, "TIDY_AFTER_BYTES", 8 * version_keeper.BLOCK_BYTES)
-    (root / "noclobber.toml").write_text("[versions]\nbytes = 60\n")
     (root / "a.md").write_bytes(b"start")
-    with Workspace(root) as ws, ws.turn() as turn:
+    with Workspace(root, versions_bytes=60) as ws, ws.turn() as turn:
         turn.read_file("a.md")
         for number in range(60):
             turn.write_file("a.md", b"version %02d\n" % number)
