@@ -76,7 +76,7 @@ def _asked(
     """Return what to run guarded, None for a text that runs as it is."""
     from noclobber.shell.read_only import is_read_only
 
-    if is_read_only(command):
+    if is_read_only(command, cwd=os.getcwd()):
         return None
     from noclobber.hook import guarded_calls
 

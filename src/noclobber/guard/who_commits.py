@@ -46,7 +46,7 @@ def why_no_command(root: str, text: str) -> str | None:
         return None
     from noclobber.shell.read_only import is_read_only
 
-    if is_read_only(text):
+    if is_read_only(text, cwd=root):
         return None
     return (
         "machines share this volume through a coordinator, and what a command writes is not ordered by it. "

@@ -174,7 +174,7 @@ def _handle(host: Host, event: Event) -> Answer:
     if event.command and event.kind in ("pre", "post", "failure"):
         from noclobber.shell.read_only import is_read_only  # Here: only a shell command needs it.
 
-        if not is_read_only(event.command):
+        if not is_read_only(event.command, cwd=event.cwd):
             if event.kind != "pre":
                 _note_command(event)
             if not event.writes:

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from noclobber.shell import harmless
+from noclobber.shell.git_programs import may_run
 from noclobber.shell.syntax import RUNNERS, SimpleCommand, parse
 
 if TYPE_CHECKING:
@@ -24,9 +25,21 @@ if TYPE_CHECKING:
 MOST_DEPTH = 4
 
 
-def is_read_only(command: str, *, but_for: Callable[[SimpleCommand], bool] | None = None) -> bool:
-    """True if it is certain that a command changes no file. What `but_for` accepts may change its own."""
+def is_read_only(
+    command: str, *, cwd: str = "", but_for: Callable[[SimpleCommand], bool] | None = None
+) -> bool:
+    """
+    True if it is certain that a command changes no file. What `but_for` accepts may change its own.
+
+    `cwd`: where it begins, for what git would run there.
+    """
     script = parse(command)
+    words = [word for one in script.commands for word in one.words]
+    if cwd and any(word.text.rpartition("/")[2] == "git" for word in words):
+        if any(one.name == "cd" and not all(w.is_literal for w in one.words) for one in script.commands):
+            return False
+        if may_run(cwd, [word.text for word in words]):
+            return False
     return script.is_whole and all(
         (but_for is not None and _may(one, but_for))
         # What a program like `timeout` runs is judged with the program.
