@@ -59,8 +59,12 @@ class Project(NamedTuple):
 
     def install(self, host: str, *words: str, python: str = sys.executable) -> None:
         """Run `noclobber install`."""
+        self.noclobber("install", host, *words, python=python)
+
+    def noclobber(self, *words: str, python: str = sys.executable) -> None:
+        """Run our own command line."""
         subprocess.run(
-            [python, "-m", "noclobber", "install", host, *words],
+            [python, "-m", "noclobber", *words],
             cwd=self.root,
             env={**self.environment(), "PYTHONPATH": str(REPOSITORY / "src")},
             check=True,

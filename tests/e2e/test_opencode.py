@@ -194,7 +194,7 @@ def test_with_a_formatter_its_own_tools_stay_and_there_is_no_alarm(
     command = ["sed", "-i", "s/[[:blank:]]*$//", "$FILE"]
     configure(project, formatter={"blanks": {"command": command, "extensions": [".fmt"]}})
     project.install("opencode")
-    project.settle(project.home / ".config" / "noclobber" / "trusted", f"{project.root.resolve()}\n")
+    project.noclobber("trust", "--yes")
     edits = [driver.use(Edit(file, word, f"{word.upper()}   ")) for word in file.read_text().split()]
     with ScriptedModel(one=[driver.use(Read(file)), *edits]) as model:
         driver.run(project, model.url, "script:one")
