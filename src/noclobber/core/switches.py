@@ -29,6 +29,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import time
 from functools import lru_cache
 
 from noclobber.core import own_state
@@ -64,6 +65,10 @@ _FILES = (
     "GEMINI_CLI_SYSTEM_SETTINGS_PATH",
     "OPENCODE_CONFIG",
 )
+_ASKED = ("HOME", "TMPDIR", "XDG_DATA_HOME", "XDG_RUNTIME_DIR", "XDG_STATE_HOME", *_ELSEWHERE, *_FILES)
+FRESH_S = 1.0
+MAX_FOUND = 64
+_found_places: dict[tuple[str | None, ...], tuple[float, frozenset[str]]] = {}
 INSTALLED = "installed"
 """The list of what `noclobber install` wrote, in the user's own state."""
 _CODE = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
@@ -132,8 +137,20 @@ def is_at(folded: str, places: frozenset[str]) -> bool:
 
 
 def places_of(root: str) -> frozenset[str]:
-    """Return the places of switches that no name tells: given by the environment, or behind a link."""
-    return frozenset(place.casefold() for place in _untold(root))
+    """
+    Return the places of switches that no name tells: given by the environment, or behind a link.
+
+    What was found counts for a second: to look costs 37 system calls, a quarter of a write. An agent cannot
+    make such a link in between, because its name is a switch.
+    """
+    asked = (root, *map(os.environ.get, _ASKED))
+    now_s = time.monotonic()
+    found = _found_places.get(asked)
+    if found is None or now_s - found[0] > FRESH_S:
+        if len(_found_places) >= MAX_FOUND:
+            _found_places.clear()
+        found = _found_places[asked] = (now_s, frozenset(place.casefold() for place in _untold(root)))
+    return found[1]
 
 
 def is_another_name(path: str, root: str, reserved: tuple[str, ...], *, with_switches: bool) -> bool:
