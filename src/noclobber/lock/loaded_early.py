@@ -14,7 +14,7 @@ import pwd  # noqa: F401
 import random  # noqa: F401
 import sys
 
-from noclobber.disk import processes  # noqa: F401
+from noclobber.disk import ahead, processes  # noqa: F401
 from noclobber.ledger import ledger, observer, tail, verify  # noqa: F401
 from noclobber.lock import backend, lock  # noqa: F401
 
