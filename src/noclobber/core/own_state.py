@@ -51,6 +51,10 @@ def listed(kind: str) -> list[tuple[str, bytes]]:
         names = sorted(os.listdir(folder))
     except FileNotFoundError:
         return []
+    except PermissionError:
+        if _may_be_own(folder):
+            raise
+        return []  # The environment is another user's (`sudo -E`), and so is that list.
     found = [(name, _read(folder, name)) for name in names if not name.startswith(".")]
     return [(name, shown) for name, shown in found if shown is not None]
 
@@ -84,6 +88,13 @@ def _read(folder: str, name: str) -> bytes | None:
         return os.read(descriptor, MOST_BYTES) if is_own and stat.S_ISREG(status.st_mode) else None
     finally:
         os.close(descriptor)
+
+
+def _may_be_own(folder: str) -> bool:
+    try:
+        return os.stat(folder).st_uid == os.geteuid()
+    except PermissionError:
+        return False  # Whoever may not even look there has never put anything there.
 
 
 def _is_own(status: os.stat_result) -> bool:
