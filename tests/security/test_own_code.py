@@ -21,6 +21,8 @@ PACKAGES = ".venv/lib/python3/site-packages"
 def project(root: Path) -> Path:
     """A project with noclobber in its `.venv`, which runs from there."""
     shutil.copytree(Path(noclobber.__file__).parent, root / PACKAGES / "noclobber")
+    (root / ".venv/bin").mkdir()
+    (root / ".venv/bin/noclobber").write_text("#!python\n")
     return root
 
 
@@ -46,6 +48,7 @@ def guarded(project: Path, text: str) -> subprocess.CompletedProcess[str]:
         f"rm {PACKAGES}/noclobber/core/switches.py",
         f"rm -r {PACKAGES}/noclobber",
         f"mv {PACKAGES}/noclobber {PACKAGES}/x; mkdir {PACKAGES}/noclobber; echo evil > {PACKAGES}/noclobber/a.py",
+        "echo evil > .venv/bin/noclobber",
         "rm -r .venv",
         f"mv .venv other; cp -r other .venv; echo evil >> {PACKAGES}/noclobber/core/switches.py",
         "ln -s .venv way; echo evil >> way/lib/python3/site-packages/noclobber/core/switches.py",
@@ -59,6 +62,7 @@ def test_a_command_does_not_replace_the_code_that_guards_it(project: Path, text:
     assert done.returncode == 75, done.stderr
     assert "RESERVED" in done.stderr
     assert {path: path.read_bytes() for path in (project / PACKAGES).rglob("*.py")} == before
+    assert (project / ".venv/bin/noclobber").read_text() == "#!python\n"
 
 
 def test_other_packages_are_installed_and_no_bytecode_of_ours_lands(project: Path) -> None:

@@ -29,6 +29,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import sys
 import time
 from functools import lru_cache
 
@@ -72,6 +73,10 @@ _found_places: dict[tuple[str | None, ...], tuple[float, frozenset[str]]] = {}
 INSTALLED = "installed"
 """The list of what `noclobber install` wrote, in the user's own state."""
 _CODE = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
+_ENVIRONMENTS = {sys.prefix}
+if _CODE.endswith("-packages/noclobber"):  # Of lib/python3/site-packages, whatever interpreter runs us.
+    _ENVIRONMENTS.add(os.path.normpath(f"{_CODE}/../../../.."))
+_OURS = (_CODE, *(f"{prefix}/bin/noclobber" for prefix in _ENVIRONMENTS))
 _ONLY_NAMED = getattr(os, "O_PATH", os.O_RDONLY) | os.O_CLOEXEC
 _KINDS = tuple((f"/{host}/", tuple(name.casefold() for name in names)) for host, names in HOSTS.items())
 _OPTIONS = f"/{OPTIONS_NAME}"
@@ -178,8 +183,8 @@ def holds_switch(folder: str, root: str) -> bool:
 
 
 def touches_code(path: str) -> bool:
-    """True if a path is our own code as it is imported, in it, or around it."""
-    return is_below(_CODE, path) or is_below(path, _CODE)
+    """True if a path is our own code as it is imported, or our command; in it, or around it."""
+    return any(is_below(ours, path) or is_below(path, ours) for ours in _OURS)
 
 
 def is_below(path: str, folder: str) -> bool:
@@ -218,7 +223,7 @@ def _own_places() -> frozenset[str]:
 def _spelled_both_ways(*folders: str) -> frozenset[str]:
     # Once for a process: a third of what a write costs. Where these lead is the user's own business, and who
     # can put a link there has no need of a tool of ours.
-    return frozenset({_CODE}.union(*map(_spellings, folders)))
+    return frozenset(set(_OURS).union(*map(_spellings, folders)))
 
 
 def _host_folders(root: str) -> list[tuple[str, tuple[str, ...]]]:
