@@ -170,6 +170,12 @@ def with_pages(data: bytes, pages: range, of: bytes) -> bytes:
         (NEW + b"\0\0\0", True),  # Written over a longer one, whose end was just being cut off.
         (NEW.ljust(-(-len(NEW) // 4096) * 4096, b"\0") + b"a person's line\n", False),
         (NEW + b"\0a person's line\n", False),
+        (OLD[: 3 * 4096], True),  # The host emptied the file while it was read.
+        (OLD[:4096] + NEW[4096 : 4 * 4096], True),  # And had written a part of the new by then.
+        (OLD[:4096] + NEW[4096:], True),
+        (OLD[: 3 * 4096 + 100], False),  # A person has cut the end off.
+        (OLD[:4096] + b"a person's line\n" * 256, False),
+        (OLD.replace(b"line 001999\n", b""), False),
     ],
 )
 def test_a_reader_whom_the_writer_overtakes_has_seen_nobody_elses_save(

@@ -359,8 +359,9 @@ def is_half(data: bytes, old: bytes, new: bytes) -> bool:
 
     Either a beginning of the new (the file was emptied first), or that and the rest of the old; or, where
     the writer asked for the room first, as Claude Code does for megabytes, that and zeros. Who reads a large
-    file reads it in pieces, and may be overtaken by the writer: then a page is old and one behind it is new.
-    Who writes over the old and then cuts its end off, as opencode does, leaves zeros up to the page's end.
+    file reads it in pieces, and may be overtaken by the writer: then a page is old and one behind it is new,
+    and where the writer has just emptied the file, a page is the last one. Who writes over the old and then
+    cuts its end off, as opencode does, leaves zeros up to the page's end.
     """
     low, high = 0, min(len(data), len(new))
     while low < high:  # How far it agrees with the new.
@@ -374,14 +375,17 @@ def is_half(data: bytes, old: bytes, new: bytes) -> bool:
     if low == len(new):
         page_end = -(-low // PAGE_BYTES) * PAGE_BYTES
         return not data[low:page_end].strip(b"\0") and data[page_end:] == old[page_end : len(data)]
-    if len(data) != len(new):
+    if len(data) == len(new) and not data[low:].strip(b"\0"):
+        return True
+    if not PAGE_BYTES < len(data) <= max(len(old), len(new)):
         return False
-    return not data[low:].strip(b"\0") or (len(new) > PAGE_BYTES and _is_overtaken(data, old, new))
+    is_cut = len(data) not in (len(old), len(new))
+    return not (is_cut and len(data) % PAGE_BYTES) and _is_overtaken(data, old, new)
 
 
 def _is_overtaken(data: bytes, old: bytes, new: bytes) -> bool:
     """True if every page is one of the new, one of the old, or one that nobody has written to yet."""
-    for at in range(0, len(new), PAGE_BYTES):
+    for at in range(0, len(data), PAGE_BYTES):
         page = data[at : at + PAGE_BYTES]
         if page != new[at : at + PAGE_BYTES] and page.strip(b"\0") and page != old[at : at + PAGE_BYTES]:
             return False
