@@ -173,6 +173,11 @@ def with_pages(data: bytes, pages: range, of: bytes) -> bytes:
         (OLD[: 3 * 4096], True),  # The host emptied the file while it was read.
         (OLD[:4096] + NEW[4096 : 4 * 4096], True),  # And had written a part of the new by then.
         (OLD[:4096] + NEW[4096:], True),
+        (
+            OLD[: 4096 + 4016] + NEW[4096 + 4016 :] + b"\0" * 5,
+            True,
+        ),  # Overtaken within a page, and not cut off yet.
+        (OLD[: 4096 + 4016] + b"x" + NEW[4096 + 4017 :], False),
         (OLD[: 3 * 4096 + 100], False),  # A person has cut the end off.
         (OLD[:4096] + b"a person's line\n" * 256, False),
         (OLD.replace(b"line 001999\n", b""), False),

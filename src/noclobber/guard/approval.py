@@ -384,9 +384,25 @@ def is_half(data: bytes, old: bytes, new: bytes) -> bool:
 
 
 def _is_overtaken(data: bytes, old: bytes, new: bytes) -> bool:
-    """True if every page is one of the new, one of the old, or one that nobody has written to yet."""
+    """
+    True if every page is one of the new, one of the old, or one that nobody has written to yet.
+
+    Two may be both: that in which the writer came past the reader, and that in which the writer was.
+    """
+    both = 0
     for at in range(0, len(data), PAGE_BYTES):
-        page = data[at : at + PAGE_BYTES]
-        if page != new[at : at + PAGE_BYTES] and page.strip(b"\0") and page != old[at : at + PAGE_BYTES]:
+        page, before = data[at : at + PAGE_BYTES], old[at : at + PAGE_BYTES]
+        after = new[at : at + PAGE_BYTES]
+        after += b"\0" * (len(page) - len(after))  # Behind the end of the new, if it was just being cut off.
+        if page in (before, after) or not page.strip(b"\0"):
+            continue
+        both += 1
+        if both > 2 or not (_turns(page, before, after) or _turns(page, after, before)):
             return False
     return True
+
+
+def _turns(page: bytes, first: bytes, then: bytes) -> bool:
+    """True if a page is one up to somewhere, and another one from there on."""
+    turn = next((at for at, (a, b) in enumerate(zip(page, first, strict=False)) if a != b), len(first))
+    return page[turn:] == then[turn:]
